@@ -44,6 +44,7 @@ TEAM, PURSE = "bench", 1_000_000
 LOOK_SECONDS, SHOW_SECONDS = 1.0, 20.0
 TICKS = os.sysconf("SC_CLK_TCK")
 MEGABYTE = 1 << 20
+GATEWAYS = b"costada.plugins.gateway.gateway_process"
 
 PROGRESS = """
 SELECT (SELECT count(*) FROM costada.costada_job WHERE ended <> ''),
@@ -75,6 +76,7 @@ class Peak:
     connections: int = 0
     in_flight: int = 0
     megabytes: float = 0.0
+    of_gateways: float = 0.0
     threads: int = 0
     cpu: dict[int, float] = field(default_factory=dict)
 
@@ -89,7 +91,18 @@ class Peak:
                 self.cpu[int(each.pid or 0)] = (int(words[11]) + int(words[12])) / TICKS
                 threads += int(words[17])
                 megabytes += int(words[21]) * os.sysconf("SC_PAGESIZE") / MEGABYTE
+        self.of_gateways = max(self.of_gateways, gateway_megabytes())
         self.megabytes, self.threads = max(self.megabytes, megabytes), max(self.threads, threads)
+
+
+def gateway_megabytes() -> float:
+    """The memory of the processes of gateways on this machine."""
+    pages = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if GATEWAYS in (process / "cmdline").read_bytes():
+                pages += int((process / "statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGESIZE") / MEGABYTE
 
 
 def followed(
@@ -144,7 +157,8 @@ def show_totals(
     print(
         f"CPU of the servers per iteration {1000 * cpu / steps:.1f} ms; at once: {peak.in_flight}"
         f" requests in flight, {peak.connections} connections, {peak.threads} threads,"
-        f" {peak.megabytes:.0f} MB, or {peak.megabytes / at_once:.1f} MB a run"
+        f" {peak.megabytes:.0f} MB, or {peak.megabytes / at_once:.1f} MB a run, and"
+        f" {peak.of_gateways:.0f} MB in gateways"
     )
     if not cost <= bill <= cost + bound or spent != cost + bound:
         sys.exit("the sums are wrong")
@@ -162,7 +176,7 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=10.0, help="seconds of an answer")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0, help="of the kills")
-    parser.add_argument("--gateway", action="store_true", help="a gateway for each run")
+    parser.add_argument("--gateway", action="store_true", help="keep answers in gateways")
     parser.add_argument("--slice", type=float, help="dollars of each draw from the purse")
     given = parser.parse_args()
     if not given.postgres:

@@ -68,17 +68,23 @@ class Gateway:
         self.journal = folder / "gateway.sqlite"
         self.log = folder / "gateway.log"
         self.call = "run/1/generation/1"
-        self._options = ["--upstream", upstream, "--journal", str(self.journal), *options]
+        self._settings = {"upstream": upstream, "call_timeout": 3600.0}
+        self._options = options
         self.address: GatewayAddress = self.start()
 
-    def spawn(self) -> subprocess.CompletedProcess[str]:
+    def spawn(self) -> str:
+        """Start its process; returns what is wrong."""
         command = [sys.executable, "-m", "costada.plugins.gateway.gateway_process", *self._options]
-        return subprocess.run(
-            [*command, "--log", str(self.log)], capture_output=True, check=True, text=True
-        )
+        given = {**self._settings, "journal": str(self.journal), "log": str(self.log)}
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdin
+            assert process.stdout
+            process.stdin.write(f"{json.dumps(given)}\n".encode())
+            process.stdin.close()
+            return str(json.loads(process.stdout.readline()))
 
     def start(self) -> GatewayAddress:
-        self.spawn()
+        assert not self.spawn()
         address = read_address(address_file(self.journal))
         assert address is not None
         self.address = address

@@ -18,6 +18,7 @@ import sqlite3
 import ssl
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
+from functools import cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -152,6 +153,14 @@ def checked_upstream(url: str) -> str:
     return url.rstrip("/")
 
 
+@cache
+def _trusted() -> ssl.SSLContext:
+    """The certificates that all gateways of this process trust."""
+    trust = ssl.create_default_context()
+    trust.load_verify_locations(certifi.where())
+    return trust
+
+
 class Upstream:
     """The provider, asked for any number of requests at once.
 
@@ -165,10 +174,8 @@ class Upstream:
         A response that is not complete after `call_timeout` seconds is given up as lost.
         """
         self._url = url
-        trust = ssl.create_default_context()
-        trust.load_verify_locations(certifi.where())
         self._session = ClientSession(
-            connector=TCPConnector(ssl=trust, limit=0, keepalive_timeout=KEPT_OPEN_SECONDS),
+            connector=TCPConnector(ssl=_trusted(), limit=0, keepalive_timeout=KEPT_OPEN_SECONDS),
             timeout=ClientTimeout(total=call_timeout, sock_connect=CONNECT_SECONDS),
             auto_decompress=True,
             trust_env=True,

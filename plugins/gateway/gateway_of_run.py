@@ -5,17 +5,14 @@ A gateway calls one server. The models of a run may call several, which have a g
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import reduce
 from importlib.util import find_spec
 from pathlib import Path
-from subprocess import DEVNULL, TimeoutExpired, run
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
-from costada.evaluators.sandbox.helper_environment import NETWORK, helper_environment
 from costada.models.runnable_tree import with_every_model_changed
 from costada.plugins.gateway.client import (
     BYPASSED,
@@ -31,14 +28,13 @@ from costada.plugins.gateway.gateway_protocol import (
     is_held,
     read_address,
 )
+from costada.plugins.gateway.gateway_starter import STARTER
 from costada.runs.folder import RunFolder
 from costada.runs.gateways import GATEWAY_LOG, Gateway, are_paid
 
 if TYPE_CHECKING:
     from costada.models.menu import MenuModel
 
-ENTRY = "costada.plugins.gateway.gateway_process"
-START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 TICK_SECONDS = 0.02
 
@@ -159,30 +155,10 @@ def _upstreams(models: Sequence[ChatModel]) -> list[str]:
 
 def _start(folder: RunFolder, number: int, upstream: str, call_timeout: float) -> GatewayAddress:
     journal = gateway_journal(folder, number)
-    options = {
-        "--upstream": upstream,
-        "--journal": journal,
-        "--log": gateway_log(folder, number),
-        "--call-timeout": call_timeout,
-    }
-    words = [str(word) for option in options.items() for word in option]
-    try:
-        started = run(
-            [sys.executable, "-P", "-m", ENTRY, *words],
-            stdin=DEVNULL,
-            env=helper_environment(*NETWORK),
-            capture_output=True,
-            text=True,
-            timeout=START_SECONDS,
-            start_new_session=True,
-            check=False,
-        )
-    except TimeoutExpired:
-        raise ValueError(f"gateway: not ready within {START_SECONDS:g} seconds") from None
+    STARTER.start(upstream, journal, gateway_log(folder, number), call_timeout)
     address = read_address(address_file(journal))
     if address is None:
-        reason = started.stderr.strip().splitlines() or ["it ended without a message"]
-        raise ValueError(f"gateway: cannot be started: {reason[-1]}")
+        raise ValueError("gateway: ended at once")
     return address
 
 

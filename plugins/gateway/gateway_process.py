@@ -1,24 +1,37 @@
-"""Starts a gateway that outlives its starter: `python -m costada.plugins.gateway.gateway_process`.
+"""The process of the gateways of one client process, which they outlive.
 
-It prints its address on standard output once it can be used, or what is wrong on standard error;
-both are closed then, so a starter that reads to their end has waited long enough.
+`python -m costada.plugins.gateway.gateway_process` reads a line of JSON on standard input for each
+gateway that it is to start, and answers each with a line on standard output: what is wrong, or
+nothing once the gateway can be used. It ends with its last gateway. Its own errors go to the log of
+the newest one.
 """
 
+import asyncio
+import json
 import os
 import sqlite3
 import sys
 from argparse import ArgumentParser
+from contextlib import suppress
 from pathlib import Path
+from resource import RLIMIT_NOFILE, getrlimit, setrlimit
 
 from costada.evaluators.sandbox.inside.kernel import PR_SET_DUMPABLE, set_process_option
 from costada.models.errors import describe
 from costada.plugins.gateway.gateway_protocol import (
-    CALL_TIMEOUT,
     IDLE_SECONDS,
     GatewayAddress,
     open_for_owner,
 )
-from costada.plugins.gateway.gateway_server import GatewaySettings, serve
+from costada.plugins.gateway.gateway_server import (
+    GatewaySettings,
+    logged_line,
+    prepare_process,
+    serve_journal,
+    stop_on_signal,
+)
+
+STDOUT, STDERR = 1, 2
 
 
 def main() -> None:
@@ -29,34 +42,77 @@ def main() -> None:
     """
     set_process_option(PR_SET_DUMPABLE, 0)
     parser = ArgumentParser(prog="costada.plugins.gateway.gateway_process")
-    parser.add_argument("--upstream", required=True)
-    parser.add_argument("--journal", required=True, type=Path)
-    parser.add_argument("--log", required=True, type=Path)
     parser.add_argument("--idle-seconds", type=float, default=IDLE_SECONDS)
-    parser.add_argument("--call-timeout", type=float, default=CALL_TIMEOUT)
-    given = parser.parse_args()
+    idle_seconds = parser.parse_args().idle_seconds
     if os.fork():
         os._exit(0)
-    stdout, stderr = 1, 2
+    _, most = getrlimit(RLIMIT_NOFILE)
+    setrlimit(RLIMIT_NOFILE, (most, most))  # a gateway has about 25 files and connections
+    prepare_process()
+    asyncio.run(_serve(idle_seconds))
 
-    def announce(address: GatewayAddress) -> None:
-        os.write(stdout, f"{address.base_url}\n".encode())
-        log = open_for_owner(given.log, os.O_WRONLY | os.O_APPEND)
-        # The starter reads both to their end, so they must not stay open as long as the gateway.
-        os.dup2(log, stdout)
-        os.dup2(log, stderr)
-        os.close(log)
 
-    settings = GatewaySettings(
-        given.upstream,
-        given.journal,
-        idle_seconds=given.idle_seconds,
-        call_timeout=given.call_timeout,
-    )
+async def _serve(idle_seconds: float) -> None:
+    """Start gateways as asked, until the last one has ended, or none is asked for."""
+    requests = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(requests)
+    loop = asyncio.get_running_loop()
+    pipe, _ = await loop.connect_read_pipe(lambda: protocol, sys.stdin)
+    gateways: dict[asyncio.Task[None], asyncio.Event] = {}
+
+    def stop_all() -> None:
+        for stopping in gateways.values():
+            stopping.set()
+
+    stop_on_signal(stop_all)
+
+    def forget(ended: asyncio.Task[None]) -> None:
+        del gateways[ended]
+        if not gateways:
+            pipe.close()
+
+    while line := await requests.readline():
+        given = json.loads(line)
+        settings = GatewaySettings(
+            given["upstream"],
+            Path(given["journal"]),
+            idle_seconds=idle_seconds,
+            call_timeout=given["call_timeout"],
+        )
+        stopping, started = asyncio.Event(), loop.create_future()
+        gateway = loop.create_task(_run(settings, Path(given["log"]), stopping, started))
+        gateways[gateway] = stopping
+        gateway.add_done_callback(forget)
+        answer = json.dumps(await started)
+        with suppress(BrokenPipeError):  # the client has died
+            os.write(STDOUT, f"{answer}\n".encode())
+    if gateways:
+        await asyncio.wait(gateways)
+
+
+async def _run(
+    settings: GatewaySettings, log: Path, stopping: asyncio.Event, started: asyncio.Future[str]
+) -> None:
+    """Run a gateway, and set `started` to what is wrong, or to nothing once it can be used."""
+
+    def tell(text: str) -> None:
+        with open(open_for_owner(log, os.O_WRONLY | os.O_APPEND), "w", encoding="utf-8") as file:
+            file.write(f"{logged_line(text)}\n")
+
+    def announce(_: GatewayAddress) -> None:
+        file = open_for_owner(log, os.O_WRONLY | os.O_APPEND)
+        os.dup2(file, STDERR)
+        os.close(file)
+        started.set_result("")
+
     try:
-        serve(settings, announce)
+        await serve_journal(settings, announce, stopping, tell)
     except (ValueError, OSError, sqlite3.Error) as error:
-        sys.exit(str(error) if isinstance(error, ValueError) else describe(error))
+        wrong = str(error) if isinstance(error, ValueError) else describe(error)
+        if started.done():
+            tell(wrong)
+        else:
+            started.set_result(wrong)
 
 
 if __name__ == "__main__":

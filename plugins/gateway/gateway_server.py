@@ -1,4 +1,4 @@
-"""The HTTP server of the gateway, a separate process."""
+"""The HTTP server of a gateway, in a separate process."""
 
 import asyncio
 import hmac
@@ -34,7 +34,6 @@ from costada.plugins.gateway.gateway_protocol import (
     PREFIX,
     STOP,
     TOKEN_HEADER,
-    AddressFile,
     GatewayAddress,
     address_file,
     forwarded_headers,
@@ -75,10 +74,53 @@ class GatewaySettings:
 
 
 def serve(settings: GatewaySettings, announce: Callable[[GatewayAddress], None]) -> None:
+    """Serve until idle or stopped by a signal; raises as `serve_journal`.
+
+    `announce` is called once the gateway can be used. Call it in a separate process.
+    """
+    prepare_process()
+
+    async def until_stopped() -> None:
+        stopping = asyncio.Event()
+        stop_on_signal(stopping.set)
+        await serve_journal(settings, announce, stopping, _log)
+
+    asyncio.run(until_stopped())
+
+
+def prepare_process() -> None:
+    """Let this process create files for its owner only, and use no logins but its clients' keys."""
+    os.umask(_OWNER_ONLY_MASK)
+    # A login for the provider's host in that file would clash with the client's own key.
+    os.environ["NETRC"] = os.devnull
+
+
+def stop_on_signal(stop: Callable[[], object]) -> None:
+    """Call `stop` on SIGTERM or Ctrl-C; a second one ends the process at once."""
+    loop = asyncio.get_running_loop()
+
+    def stop_once() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+        stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop_once)
+
+
+async def serve_journal(
+    settings: GatewaySettings,
+    announce: Callable[[GatewayAddress], None],
+    stopping: asyncio.Event,
+    log: Callable[[str], None],
+) -> None:
     """Serve until idle or stopped; running requests are read to their end first.
 
-    `announce` is called once the gateway can be used. SIGTERM or Ctrl-C stops it, a second one
-    ends it at once. Call it in a separate process.
+    Args:
+        settings: The settings of the gateway.
+        announce: Called once it can be used.
+        stopping: Set to stop it.
+        log: Where it tells of lost responses and of its end.
 
     Raises:
         ValueError: The upstream is not an address, another gateway uses the journal, or that is of
@@ -86,91 +128,69 @@ def serve(settings: GatewaySettings, announce: Callable[[GatewayAddress], None])
         OSError: A file cannot be created or the port is taken.
         sqlite3.Error: The journal cannot be written.
     """
-    upstream = checked_upstream(settings.upstream)
+    upstream_url = checked_upstream(settings.upstream)
     if not settings.idle_seconds > 0:
         raise ValueError(f"idle_seconds: got {settings.idle_seconds}, expected > 0")
     if not settings.call_timeout > 0:
         raise ValueError(f"call_timeout: got {settings.call_timeout}, expected > 0")
-    os.umask(_OWNER_ONLY_MASK)
-    # A login for the provider's host in that file would clash with the client's own key.
-    os.environ["NETRC"] = os.devnull
     with (
         hold_address(address_file(settings.journal)) as file,
         closing(Journal(settings.journal)) as journal,
     ):
         if journal.num_lost:
-            _log(f"{journal.num_lost} requests had no response when the last gateway ended: lost")
-        asyncio.run(_serve(settings, upstream, journal, file, announce))
+            log(f"{journal.num_lost} requests had no response when the last gateway ended: lost")
+        upstream = Upstream(upstream_url, settings.call_timeout)
+        dispatcher = Dispatcher(upstream, journal, log)
+        server = Server(dispatcher, secrets.token_urlsafe(_TOKEN_BYTES), stopping)
+        runner = web.AppRunner(
+            server.application(),
+            handle_signals=False,
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=_SHUTDOWN_SECONDS,
+        )
+        try:
+            await runner.setup()
+            site = web.TCPSite(runner, HOST, settings.port)
+            await site.start()
+            port = runner.addresses[0][1]
+            address = GatewayAddress(port, os.getpid(), server.token, upstream_url, journal.id)
+            # In this order: who starts a gateway reads the file once it is announced.
+            file.write(address)
+            announce(address)
+            log(await _end_of(server, settings.idle_seconds))
+            # First: from here on a run starts a gateway of its own instead of finding this one.
+            file.clear()
+            await site.stop()
+            await dispatcher.drain()
+        finally:
+            await runner.cleanup()
+            await upstream.close()
 
 
-async def _serve(
-    settings: GatewaySettings,
-    upstream_url: str,
-    journal: Journal,
-    file: AddressFile,
-    announce: Callable[[GatewayAddress], None],
-) -> None:
-    upstream = Upstream(upstream_url, settings.call_timeout)
-    dispatcher = Dispatcher(upstream, journal, _log)
-    server = Server(dispatcher, secrets.token_urlsafe(_TOKEN_BYTES))
-    runner = web.AppRunner(
-        server.application(),
-        handle_signals=False,
-        access_log=None,
-        handler_cancellation=True,
-        shutdown_timeout=_SHUTDOWN_SECONDS,
-    )
-    try:
-        await runner.setup()
-        site = web.TCPSite(runner, HOST, settings.port)
-        await site.start()
-        port = runner.addresses[0][1]
-        address = GatewayAddress(port, os.getpid(), server.token, upstream_url, journal.id)
-        _stop_on_signal(server.stopping)
-        # In this order: who starts a gateway reads the file once it is announced.
-        file.write(address)
-        announce(address)
-        await _serve_until_idle(server, settings.idle_seconds)
-        # First: from here on a run starts a gateway of its own instead of finding this one.
-        file.clear()
-        await site.stop()
-        await dispatcher.drain()
-    finally:
-        await runner.cleanup()
-        await upstream.close()
-
-
-async def _serve_until_idle(server: "Server", idle_seconds: float) -> None:
+async def _end_of(server: "Server", idle_seconds: float) -> str:
+    """Wait until a server is idle or is stopped, and return which."""
     tick = min(idle_seconds / 4, _LONGEST_TICK)
     while server.idle_seconds < idle_seconds:
         try:
             await asyncio.wait_for(server.stopping.wait(), tick)
         except TimeoutError:
             continue
-        _log("asked to stop")
-        return
+        return "asked to stop"
     server.stopping.set()
-    _log(f"unused for {idle_seconds:g} seconds")
-
-
-def _stop_on_signal(stopping: asyncio.Event) -> None:
-    loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
-        stopping.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
+    return f"unused for {idle_seconds:g} seconds"
 
 
 def _log(text: str) -> None:
     if is_on():
         log_message(text, "warning")
-        return
-    line = text.encode("unicode_escape").decode()
-    print(f"costada gateway: {line}", file=sys.stderr, flush=True)  # noqa: T201  no room above
+    else:
+        print(logged_line(text), file=sys.stderr, flush=True)  # noqa: T201  no room above
+
+
+def logged_line(text: str) -> str:
+    """What a gateway says, as a line of its log."""
+    return f"costada gateway: {text.encode('unicode_escape').decode()}"
 
 
 class Server:
@@ -181,13 +201,13 @@ class Server:
         token: What clients must show.
     """
 
-    def __init__(self, dispatcher: Dispatcher, token: str) -> None:
-        """Take what requests are passed to, and the token."""
+    def __init__(self, dispatcher: Dispatcher, token: str, stopping: asyncio.Event) -> None:
+        """Take what requests are passed to, the token, and what is set to stop."""
         self._dispatcher = dispatcher
         self.token = token
+        self.stopping = stopping
         self._num_open = 0
         self._last_use = monotonic()
-        self.stopping = asyncio.Event()
 
     @property
     def idle_seconds(self) -> float:

@@ -14,6 +14,7 @@ import pytest
 from billing_server import BillingServer, Reply
 
 from costada.evaluators.sandbox.inside.process_tree import descendants
+from costada.plugins.gateway.gateway_protocol import read_address
 
 pytestmark = pytest.mark.process
 
@@ -41,13 +42,15 @@ def command_line(process):
 def processes_of(folder):
     """Commands of the processes of a run in a folder, and those that this user can read.
 
-    Its gateway is named after its files, as it leaves the process that starts it.
+    Its gateway leaves the process that starts it; its address file names it.
     """
     named = [
         int(process.name)
         for process in Path("/proc").glob("[0-9]*")
         if f"{folder}/" in command_line(process)
     ]
+    addresses = map(read_address, folder.rglob("*.address"))
+    named += [address.pid for address in addresses if address]
     commands, readable = [], []
     for number in {*named, *chain.from_iterable(map(descendants, named))}:
         process = Path("/proc", str(number))

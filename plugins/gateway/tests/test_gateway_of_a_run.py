@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
@@ -119,7 +120,71 @@ def test_a_run_resumed_with_another_server_gets_another_gateway(plan, folder):
         model = chat_model("openai:stand-in", base_url=other.url)
         with gateway_of(replace(plan, model=model), folder):
             assert address_of(folder).upstream == other.url
-    assert address_of(folder).pid != address.pid
+    assert address_of(folder) != address
+
+
+@pytest.fixture
+def folders(tmp_path):
+    places = [RunFolder(tmp_path / name) for name in ("first", "second")]
+    for each in places:
+        each.path.mkdir()
+    yield places
+    for each in places:
+        stop_gateways(each)
+
+
+def test_the_runs_of_one_process_have_their_gateways_in_one_process(plan, folders, server):
+    with gateway_of(plan, folders[0]) as first, gateway_of(plan, folders[1]) as second:
+        addresses = [address_of(each) for each in folders]
+        assert len({each.pid for each in addresses}) == 1
+        assert len({each.token for each in addresses}) == 2
+        assert ask(first) == ask(second) == "hello"
+        stop_gateways(folders[0])
+        assert not is_held(address_file(gateway_journal(folders[0])))
+        assert ask(second) == "hello"
+    assert len(server.bill) == 2  # each has a journal of its own
+
+
+def test_a_gateway_that_cannot_start_leaves_the_others_of_its_process(plan, folders):
+    with gateway_of(plan, folders[0]) as first:
+        gateway_journal(folders[1]).write_text("no database" * 100)
+        with (
+            pytest.raises(ValueError, match="cannot be started: DatabaseError"),
+            gateway_of(plan, folders[1]),
+        ):
+            pass
+        assert ask(first) == "hello"
+
+
+def test_a_forked_process_has_gateways_of_its_own(plan, folders):
+    with gateway_of(plan, folders[0]):
+        address = address_of(folders[0])
+        child = os.fork()
+        if not child:
+            with gateway_of(plan, folders[1]) as own:
+                os._exit(0 if ask(own) == "hello" else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert address_of(folders[1]).pid != address.pid
+
+
+def test_gateways_outlive_the_process_that_started_them(plan, folders, server):
+    """A process that starts two and is killed; their process ends when both were stopped."""
+    child = os.fork()
+    if not child:
+        for each in folders:
+            gateway_of(plan, each).__enter__()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    address = address_of(folders[0])
+    for each in folders:
+        with gateway_of(plan, each) as again:
+            assert ask(again) == "hello"
+            assert address_of(each).pid == address.pid
+        stop_gateways(each)
+    deadline = monotonic() + PATIENCE
+    while Path(f"/proc/{address.pid}").exists():
+        assert monotonic() < deadline
+        sleep(0.005)
 
 
 def test_a_stopped_gateway_leaves_its_journal_and_log(plan, folder):
@@ -340,7 +405,7 @@ def test_a_run_that_wants_a_gateway_is_refused_without_the_plugin(plan, folder, 
 
 
 def test_a_gateway_loads_no_library_of_models():
-    """Each run has one: they cost three quarters of its start and half of its memory."""
+    """They cost three quarters of its start and half of its memory."""
     loaded = "sorted({'langchain_core', 'openai', 'pydantic'} & set(sys.modules))"
     code = f"import sys; import costada.plugins.gateway.gateway_process; print({loaded})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
