@@ -63,6 +63,9 @@ class Provider:
     answer_to: Callable[[str], str] = hashed_answer
     billed: Counter[str] = field(default_factory=Counter)
     bill: Decimal = Decimal(0)
+    bills: list[Decimal] = field(default_factory=list)
+    """The bill after each request."""
+
     last_answered: float = inf
     """Later requests wait until this is raised, so that no run ends before it is killed."""
 
@@ -74,6 +77,7 @@ class Provider:
         with self._lock:
             self.billed[prompt] += 1
             self.bill += cost_of(prompt, cap)
+            self.bills.append(self.bill)
             number = self.billed.total()
         self.take_time(number)
         taken, given = tokens_of(prompt, cap)

@@ -2,8 +2,9 @@
 
 .ci/postgres python tests/system/promotions.py [--promotions 100] [--parallel 8] [--seed 0]
 
-Each time the server is killed, and its standby takes over: half of them have missed what was
-written since a random instant. The killed server becomes the next standby.
+Each time the server is killed, and its standby takes over. With an asynchronous one, half of them
+have missed what was written since a random instant. The killed server becomes the next standby.
+With a synchronous standby or a gateway, the ledger must be equal to the bill at the end.
 """
 
 import argparse
@@ -38,6 +39,8 @@ def main() -> None:
     parser.add_argument("--promotions", type=int, default=100)
     parser.add_argument("--parallel", type=int, default=8, help="calls in flight", metavar="K")
     parser.add_argument("--seed", type=int, default=0, help="of the instants")
+    parser.add_argument("--synchronous", action="store_true", help="commits wait for the standby")
+    parser.add_argument("--gateway", action="store_true", help="with a gateway, in launch order")
     given = parser.parse_args()
     random, provider = Random(given.seed), Provider()
     print("promotions  behind  requests  lost writes      bill    ledger  purse", flush=True)
@@ -50,7 +53,11 @@ def main() -> None:
         standby.begin_as_standby_of(primary)
         database = address_of_both(primary, standby)
         words = Path(work, "run"), billing.url, database
-        own = {"parallel": given.parallel, "gateway": False, "budget": 500.0}
+        if given.synchronous:
+            primary.wait_for_standbys()
+        own = {"parallel": given.parallel, "gateway": given.gateway, "budget": 500.0}
+        if given.gateway:
+            own["order"] = "launch"
         own["max_iterations"] = 1_000_000
         process = PROCESSES.Process(target=run_paid, args=words, kwargs=own, daemon=True)
         process.start()
@@ -59,14 +66,32 @@ def main() -> None:
             answered = provider.billed.total()
             within(300, lambda least=answered + REQUESTS: has_answered(provider, process, least))
             compare(primary, provider, database, number - 1, num_behind)
-            is_behind = random.random() < 0.5
+            is_behind = not given.synchronous and random.random() < 0.5
             num_behind += is_behind
             promote(primary, standby, random, is_behind=is_behind)
             primary, standby = standby, primary
         answered = provider.billed.total()
         within(300, lambda: has_answered(provider, process, answered + REQUESTS))
         compare(primary, provider, database, given.promotions, num_behind)
+        if given.synchronous or given.gateway:
+            check_exact(primary, provider)
         process.kill()
+
+
+def check_exact(server: Server, provider: Provider) -> None:
+    """Wait until all requests but those in flight are settled at what was billed for them."""
+    last = provider.billed.total() + 2 * REQUESTS  # none after these has been answered yet
+    provider.last_answered = last
+    within(60, lambda: provider.billed.total() >= last)
+    billed = provider.bills[last - 1]
+    within(60, lambda: settled_in(server.address) == billed)
+    print(f"all {last} answers are on the ledger at the bill: ${billed}")
+
+
+def settled_in(database: str) -> Decimal:
+    with psycopg.connect(database) as connection:
+        calls = connection.execute("SELECT cost FROM costada.costada_call").fetchall()
+    return sum((Decimal(cost) for (cost,) in calls), Decimal(0))
 
 
 def has_answered(provider: Provider, process: object, least: int) -> bool:
