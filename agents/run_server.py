@@ -280,7 +280,10 @@ class RunServer:
             self._planned[job.problem] = plan.problem
         with paid_from(self._purse(job.team), plan, folder) as paid:
             self._claim(job, folder, config)
-            return execute_run(paid, folder, LoggedProgress(), execution.control)
+            # Nobody is there to accept what a restored database lacks; it is logged and counted.
+            return execute_run(
+                paid, folder, LoggedProgress(), execution.control, accepts_loss=True
+            )
 
     def _settings(self, job: Job) -> RunConfig:
         """The settings of the run of a job."""

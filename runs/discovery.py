@@ -93,7 +93,7 @@ def discover(
     from costada.reports.progress import LoggedNotices
     from costada.runs.interruption import interrupting_evaluations
     from costada.runs.plan import parse_request, plan_run
-    from costada.runs.resume import extend_to
+    from costada.runs.resume import check_lost_steps, extend_to
     from costada.runs.runner import execute_run
     from costada.runs.stored_run import run_at
     from costada.store.address import check_database
@@ -124,6 +124,7 @@ def discover(
         if folder:
             if resume:
                 extend_to(folder, given.config)
+                check_lost_steps(folder, given.config, is_accepted=accept_loss)
             else:
                 folder.claim(given.config)
             return execute_run(

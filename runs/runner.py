@@ -135,8 +135,10 @@ def _execute(
             files = RunRecord(folder, plan, store, tracking)
             try:
                 with progress:
-                    for text in filter(None, (plan.gateway_notice, notice)):
-                        progress.notice(text)
+                    if plan.gateway_notice:
+                        progress.notice(plan.gateway_notice)
+                    if notice:  # logged, as nobody may look at the progress of a server's run
+                        LOG.warning("%s: %s", folder.place, notice)
                     _stream(graph, plan, store, files, progress, control)
             except (LostLease, LostWrites):
                 store.call_log.share_no_more()
@@ -326,7 +328,8 @@ def _charge_lost_steps(
         return ""
     if plan.gateway and repeats_steps(plan.parallel, plan.order):
         return f"{lost.words}; the gateway has kept the answers"
-    lost.check(folder, plan.budget, is_accepted=accepts_loss)
+    if not accepts_loss:
+        lost.check(folder, plan.budget, is_accepted=False)
     if not lost.is_paid_again:
         return f"{lost.words}; the answers are stored, and the iterations are repeated from them"
     lost.charge(store)

@@ -1,5 +1,6 @@
 """Servers that execute the runs of a queue, each in its own process."""
 
+import logging
 import os
 from collections import Counter
 from decimal import Decimal
@@ -40,10 +41,13 @@ def serve(
     environment=None,
     retry_seconds=None,
     folders=None,
+    log=None,
     **settings,
 ):
     """Serve in this process until a signal arrives; problem folders by the names of problems."""
     os.environ.update(environment or {})
+    if log:
+        logging.basicConfig(filename=log)
     run_server.RETRY_SECONDS = retry_seconds or run_server.RETRY_SECONDS
     problems = {"toy": toy_problem(evaluate=slow_evaluation), **(folders or {})}
     server = RunServer(
