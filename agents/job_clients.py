@@ -54,11 +54,11 @@ def add_jobs(
             run_at(f"{database}#{run}")
         except ValueError as error:
             raise ValueError(f"--name: {str(error).removeprefix('run: ')}") from None
-    try:
-        PurseAddress(database, team).open().close()
-    except ValueError:
-        raise ValueError(f"--team: got {team!r}, expected a team of its servers") from None
     with JobQueue(database) as queue:
+        try:
+            PurseAddress(database, team).open().close()
+        except ValueError:
+            raise ValueError(f"--team: got {team!r}, expected a team of its servers") from None
         # None while no server runs: the job waits for one that offers the problem.
         if (known := queue.offered()) and problem not in known:
             raise ValueError(unknown_name("problem", problem, sorted(known)))

@@ -56,7 +56,7 @@ CREATE INDEX IF NOT EXISTS costada_lease_of_server ON costada_lease (name) WHERE
 CREATE TABLE costada_job_count (
     team TEXT, ended TEXT, number BIGINT NOT NULL, PRIMARY KEY (team, ended)
 );
-CREATE FUNCTION costada_count_jobs() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION costada_count_jobs() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'UPDATE' THEN
         INSERT INTO {SCHEMA}.costada_job_count AS known
@@ -72,6 +72,8 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
+DROP TRIGGER IF EXISTS costada_jobs_change ON costada_job;
+DROP TRIGGER IF EXISTS costada_jobs_leave ON costada_job;
 CREATE TRIGGER costada_jobs_change AFTER UPDATE ON costada_job
     REFERENCING OLD TABLE AS before NEW TABLE AS after
     FOR EACH STATEMENT EXECUTE FUNCTION costada_count_jobs();

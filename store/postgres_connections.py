@@ -138,8 +138,8 @@ ADVICE: dict[str, tuple[type[OSError], int, str]] = {
 }
 """What hinders a program, by Postgres' code: the system's number and what to do."""
 
-NO_TABLES = ("42P01", "3F000", "42703", "42883")
-"""A table, the schema, a column or a function is missing."""
+NO_TABLES = ("42P01", "3F000", "42703", "42883", "42P10")
+"""A table, the schema, a column, a function or a key is missing."""
 
 
 def explanation_of(error: psycopg.Error, name: str) -> Exception:

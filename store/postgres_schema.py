@@ -2,6 +2,7 @@
 
 import errno
 import re
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import psycopg
@@ -164,6 +165,11 @@ SELECT name, kind FROM (
     WHERE pronamespace = to_regnamespace(%(schema)s) AND proname = 'costada_draw'
 ) AS known ORDER BY oid
 """
+WITHOUT_KEY = """
+SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%(schema)s)
+AND relname = ANY(%(tables)s) AND NOT EXISTS (
+    SELECT 1 FROM pg_index WHERE indrelid = pg_class.oid AND indisprimary) ORDER BY relname
+"""
 EXPECTED = {
     *OWN_TABLES,
     "costada_lease",
@@ -277,19 +283,42 @@ def _missing(
             return set()  # read as far as its tables are those of this version
         if number != FORMAT:
             raise format_error(place, number, FORMAT, can_migrate=can_migrate(number))
+        check_whole(place, own)
     return EXPECTED - set(found)
 
 
-def format_in(connection: psycopg.Connection[Any], place: str, own: list[str]) -> int:
+def check_whole(place: str, own: Collection[str]) -> None:
+    """Raise `ValueError` where some of our tables are missing: empty ones would hide the loss."""
+    if lacking := [name for name in OWN_TABLES if name not in own]:
+        raise _incomplete(place, f"the tables {', '.join(lacking)}")
+
+
+def check_keys(connection: psycopg.Connection[Any], place: str) -> None:
+    """Raise `ValueError` where tables of ours lack their primary keys."""
+    tables = [name for name in OWN_TABLES if name != "costada_format"]
+    values = {"schema": SCHEMA, "tables": tables}
+    if lacking := [name for (name,) in connection.execute(WITHOUT_KEY, values).fetchall()]:
+        raise _incomplete(place, f"the primary keys of {', '.join(lacking)}")
+
+
+def _incomplete(place: str, what: str) -> ValueError:
+    return ValueError(
+        f"{place}: its schema {SCHEMA!r} lacks {what}, as after a restore that was not completed;"
+        " drop the schema, and restore it from a backup"
+    )
+
+
+def format_in(connection: psycopg.Connection[Any], place: str, own: Sequence[str]) -> int:
     """The format of a schema that has these tables of ours.
 
     Raises:
-        ValueError: The schema has no number.
+        ValueError: The schema has no number, or lacks the table for it.
     """
     numbers: list[Any] = []
     if "costada_format" in own:
         numbers = [each for (each, *_) in connection.execute("SELECT * FROM costada_format")]
     if len(numbers) != 1:
+        check_whole(place, own)
         raise foreign_error(
             place, f"it has the table `{own[-1]}`, expected its format in one row of costada_format"
         )

@@ -14,7 +14,14 @@ from costada.store.postgres_checkpoints import UNUSED_BLOBS
 from costada.store.postgres_connections import SCHEMA, Connections
 from costada.store.postgres_engine import is_query, translate
 from costada.store.postgres_lease import HOLDERS
-from costada.store.postgres_schema import CREATION_LOCK, RELATIONS, create, format_in
+from costada.store.postgres_schema import (
+    CREATION_LOCK,
+    RELATIONS,
+    check_keys,
+    check_whole,
+    create,
+    format_in,
+)
 from costada.store.schema import FORMAT, OWN_TABLES
 from costada.store.state_serializer import StateSerializer
 
@@ -55,10 +62,12 @@ def upgrade_database(address: str) -> int | None:
             if not own:
                 raise ValueError(f"{place}: holds no runs of CostAda, expected some")
             number = format_in(connection, place, own)
+            if number != FORMAT and not can_migrate(number):
+                raise format_error(place, number, FORMAT)
+            check_whole(place, own)
+            check_keys(connection, place)
             if number == FORMAT:
                 return None
-            if not can_migrate(number):
-                raise format_error(place, number, FORMAT)
             _migrate(connection, place, number)
             return number
 

@@ -368,6 +368,24 @@ def test_a_database_is_upgraded_and_its_run_continues_with_an_equal_ledger(
     assert upgrade(database) == [f"{database}: is of format {FORMAT}, as this version writes it"]
 
 
+def test_a_database_that_was_restored_in_part_is_refused(number, invoke, postgres_address):
+    statements = stored_statements(number)
+    at = {
+        "the primary keys of costada_account, costada_archive": "PRIMARY KEY (id)",
+        "the tables costada_format, costada_run,": "costada.costada_entry (",
+    }
+    for lacking, part in at.items():
+        with psycopg.connect(postgres_address, autocommit=True) as connection:
+            connection.execute("DROP SCHEMA IF EXISTS costada CASCADE")
+            begun = statements[: statements.index(part)].rpartition(";\n")[0]
+            connection.execute(begun.encode())
+        refused = invoke("upgrade", shown_address(postgres_address))
+        assert refused.exit_code == 2
+        words = " ".join(refused.stderr.split())
+        assert f"its schema 'costada' lacks {lacking}" in words
+        assert words.endswith("drop the schema, and restore it from a backup")
+
+
 def test_a_database_is_not_upgraded_while_a_run_is_held(database, postgres_address):
     with psycopg.connect(postgres_address, autocommit=True) as connection:
         connection.execute("SET search_path TO costada")

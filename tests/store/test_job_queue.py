@@ -128,6 +128,24 @@ def test_a_queue_of_an_earlier_version_is_counted_and_gets_what_it_lacks(databas
             assert queue.counts()["red", "finished"] == expected["red", "finished"] + 1
 
 
+def test_counts_that_were_lost_are_made_again(database):
+    with JobQueue(database) as queue, connected(database) as connection:
+        add_ended(connection, 40)
+        expected = queue.counts()
+        connection.execute("DROP TABLE costada_job_count")
+        assert queue.counts() == expected
+    with JobQueue(database) as queue:
+        assert queue.forget("failed") == 10
+        assert queue.counts() == {**expected, ("red", "failed"): 0}
+
+
+def test_a_database_that_lacks_a_table_is_not_taken_for_one_without_the_team(database):
+    with connected(database) as connection:
+        connection.execute("DROP TABLE costada_account CASCADE")
+    with pytest.raises(ValueError, match="lacks the tables costada_account"):
+        add_jobs(database, "red", "toy", {"budget": 1}, [1])
+
+
 def counted_before(connection):
     found = connection.execute("SELECT ended FROM costada_job").fetchall()
     states = [job_queue.state_of(ended, is_running=False) for (ended,) in found]

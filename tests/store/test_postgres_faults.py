@@ -131,9 +131,7 @@ def test_clients_that_begin_at_once_create_the_tables_once(postgres_address):
         assert database.rows("SELECT version FROM costada_format") == [(FORMAT,)]
 
 
-@pytest.mark.parametrize(
-    "lost", ["TABLE costada_entry", "TABLE costada_lease", "FUNCTION costada_draw"]
-)
+@pytest.mark.parametrize("lost", ["TABLE costada_lease", "FUNCTION costada_draw"])
 def test_what_is_missing_of_the_schema_is_created_again(postgres_address, lost):
     Purse(1, dsn=postgres_address).close()
     with psycopg.connect(postgres_address, options="-c search_path=costada") as connection:
@@ -185,6 +183,28 @@ def test_a_reader_creates_nothing(postgres_address):
     with psycopg.connect(postgres_address) as connection:
         found = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'costada'")
         assert found.fetchall() == []
+
+
+@pytest.mark.parametrize("is_read_only", [True, False])
+@pytest.mark.parametrize("table", ["costada_call", "costada_account", "costada_format"])
+def test_a_schema_that_lacks_a_table_of_ours_is_refused(postgres_address, table, is_read_only):
+    RunStore.postgres(postgres_address).close()
+    with psycopg.connect(postgres_address, autocommit=True) as connection:
+        connection.execute(f"DROP TABLE costada.{table} CASCADE")
+        with pytest.raises(ValueError, match=f"its schema 'costada' lacks the tables {table}, as"):
+            RunStore.postgres(postgres_address, is_read_only=is_read_only)
+        found = connection.execute("SELECT to_regclass(%s)", (f"costada.{table}",))
+        assert found.fetchall() == [(None,)]
+
+
+def test_a_table_without_its_key_is_damaged(postgres_address):
+    with Purse(1, dsn=postgres_address) as purse:
+        with psycopg.connect(postgres_address, autocommit=True) as connection:
+            connection.execute(
+                "ALTER TABLE costada.costada_entry DROP CONSTRAINT costada_entry_pkey"
+            )
+        with pytest.raises(ValueError, match="its tables of CostAda are damaged"):
+            purse.begin("call", 0.5)
 
 
 @pytest.mark.parametrize("is_read_only", [True, False])
