@@ -1,17 +1,147 @@
-"""What clients of a queue do: they add runs to it."""
+"""What clients of a queue do: they add runs to it, and ask how far these are."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
+from typing import Literal, TypedDict, cast
 
 from costada.runs.config import checked_config
 from costada.runs.folder import default_names
 from costada.runs.shared_purse import PurseAddress
 from costada.runs.stored_run import run_at
+from costada.store.address import RunAddress, check_database, shown_address
 from costada.store.job_queue import JobQueue
 from costada.store.purse import MAX_DOLLARS
 from costada.values.setting import unknown_name
+
+Chosen = Mapping[str, float | str]
+"""Problem, budget and seed of a job, and a target, if any."""
+
+
+class JobStatus(TypedDict):
+    """How far a job of a queue is."""
+
+    run: str
+    """The address of its run."""
+
+    team: str
+    """The team whose purse pays for it."""
+
+    problem: str
+    """The name of its problem."""
+
+    state: Literal["waiting", "running", "finished", "failed", "unpaid", "cancelled"]
+    """What it does, or how it has ended."""
+
+    stop_reason: str
+    """Why its run has stopped, or why it was not executed; empty before."""
+
+    error: str
+    """What it failed with, or why it is tried again."""
+
+
+def enqueue(
+    database: str,
+    problem: str,
+    *,
+    team: str,
+    budget: float,
+    seeds: Sequence[int] = (0,),
+    target: float | None = None,
+    priority: int = 0,
+    name: str | None = None,
+) -> list[str]:
+    """Add runs to the queue of `costada serve`, and return their addresses.
+
+    `job_status` says how far each is, and `load_run` reads it once it has started.
+
+    Args:
+        database: Address of the queue's database, `postgresql://USER@HOST/DATABASE`.
+        problem: A problem that the servers offer, by its name.
+        team: The team whose purse pays for the runs.
+        budget: Dollars of each run (B).
+        seeds: The seeds, one for each run.
+        target: Score at which a run ends.
+        priority: Runs of the team with a higher one start first.
+        name: Of the run; several are called `NAME/seed-N`. By default `PROBLEM-1` and so on.
+
+    Returns:
+        The addresses of the runs in the order of the seeds, without the password.
+
+    Raises:
+        ValueError: An argument is wrong, a name is taken, no server knows the team, or servers run
+            and none offers the problem; then no run is added.
+        OSError: The server cannot be reached.
+    """
+    check_database(database, "database")
+    if not isinstance(seeds, Sequence) or isinstance(seeds, str) or not seeds:
+        raise ValueError(f"seeds: got {seeds!r}, expected a list of integers, one for each run")
+    if type(priority) is not int:
+        raise ValueError(f"priority: got {priority!r}, expected an integer")
+    chosen = {"budget": budget} | ({} if target is None else {"target": target})
+    names = add_jobs(database, team, problem, chosen, seeds, priority, name)
+    return [f"{shown_address(database)}#{run}" for run in names]
+
+
+def job_status(address: str) -> JobStatus:
+    """How far the job of a run is, also before the run has started.
+
+    Args:
+        address: What `enqueue` has returned.
+
+    Raises:
+        ValueError: It is not the address of a job.
+        OSError: The server cannot be reached.
+    """
+    place = RunAddress.read(address)
+    with JobQueue(place.database, is_read_only=True) as queue:
+        for job in queue.jobs_of([place.run]):
+            return JobStatus(
+                run=str(place),
+                team=job.team,
+                problem=job.problem,
+                state=cast('Literal["waiting"]', job.state(queue.live_servers())),
+                stop_reason=job.ended,
+                error=job.error,
+            )
+    raise ValueError(f"address: got {place}, expected that of a job in the queue")
+
+
+def check_chosen(jobs: Sequence[Chosen]) -> None:
+    """Raise `ValueError` if what jobs choose is invalid."""
+    for each in jobs:
+        checked_config(each)
+        if not (problem := str(each["problem"])).isprintable():
+            raise ValueError(f"problem: got {problem!r}, expected printable characters")
+        if (budget := float(each["budget"])) >= MAX_DOLLARS:
+            raise ValueError(f"budget: got {budget:g}, expected less than {MAX_DOLLARS:g} dollars")
+
+
+@contextmanager
+def queue_of(database: str, team: str) -> Iterator[JobQueue]:
+    """The queue of a team in a database, open during the block.
+
+    Raises:
+        ValueError: No server knows the team.
+        OSError: The server cannot be reached.
+    """
+    with JobQueue(database) as queue:
+        try:
+            PurseAddress(database, team).open().close()
+        except ValueError:
+            raise ValueError(f"team: got {team!r}, expected a team of its servers") from None
+        yield queue
+
+
+def check_offered(queue: JobQueue, jobs: Sequence[Chosen]) -> None:
+    """Raise `ValueError` if servers run and none offers the problem of a job."""
+    # None while no server runs: the jobs wait for one that offers their problems.
+    known = queue.offered()
+    for problem in {str(each["problem"]) for each in jobs}:
+        if known and problem not in known:
+            raise ValueError(unknown_name("problem", problem, sorted(known)))
 
 
 def add_jobs(
@@ -40,35 +170,24 @@ def add_jobs(
         OSError: The server cannot be reached.
     """
     if len({*seeds}) < len(seeds):
-        raise ValueError(f"--seeds: got {', '.join(map(str, seeds))}, expected different ones")
-    jobs = [{**chosen, "seed": seed} for seed in seeds]
-    for each in jobs:
-        checked_config({**each, "problem": problem})
+        raise ValueError(f"seeds: got {', '.join(map(str, seeds))}, expected different ones")
+    jobs: list[Chosen] = [{**chosen, "problem": problem, "seed": seed} for seed in seeds]
     own = [] if name is None else [name] if len(seeds) == 1 else [f"{name}/seed-{n}" for n in seeds]
-    if not problem.isprintable():
-        raise ValueError(f"PROBLEM: got {problem!r}, expected printable characters")
-    if (budget := chosen["budget"]) >= MAX_DOLLARS:
-        raise ValueError(f"--budget: got {budget:g}, expected less than {MAX_DOLLARS:g} dollars")
     for run in own:
         try:
             run_at(f"{database}#{run}")
         except ValueError as error:
-            raise ValueError(f"--name: {str(error).removeprefix('run: ')}") from None
-    with JobQueue(database) as queue:
-        try:
-            PurseAddress(database, team).open().close()
-        except ValueError:
-            raise ValueError(f"--team: got {team!r}, expected a team of its servers") from None
-        # None while no server runs: the job waits for one that offers the problem.
-        if (known := queue.offered()) and problem not in known:
-            raise ValueError(unknown_name("problem", problem, sorted(known)))
+            raise ValueError(f"name: {str(error).removeprefix('run: ')}") from None
+    check_chosen(jobs)
+    with queue_of(database, team) as queue:
+        check_offered(queue, jobs)
         while True:
             names = own or _unused_names(queue, problem, len(jobs))
-            taken = queue.add(team, problem, priority, dict(zip(names, jobs, strict=True)))
+            taken = queue.add(team, priority, dict(zip(names, jobs, strict=True)))
             if not taken:
                 return names
             if own:
-                raise ValueError(f"--name: got {name!r}, but {taken!r} is taken; choose another")
+                raise ValueError(f"name: got {name!r}, but {taken!r} is taken; choose another")
 
 
 def _unused_names(queue: JobQueue, problem: str, number: int) -> list[str]:

@@ -73,6 +73,17 @@ def _refusal(error: ValueError | UnmeteredCall, code: ExitCode) -> tuple[str, Ex
     return with_options(message, RunConfig.model_fields), code
 
 
+@contextmanager
+def naming_options(*fields: str) -> Iterator[None]:
+    """Let errors of the block begin with options in place of these arguments of a function."""
+    from costada.runs.user_input import with_options
+
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(with_options(str(error), fields)) from None
+
+
 def _is_unread(stream: TextIO) -> bool:
     """Whether the reader of a pipe has closed it."""
     watched = poll()

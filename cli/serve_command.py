@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from costada.cli import options
-from costada.cli.command_errors import announce, keeping_output_clean, refusing, say, showing_pauses
+from costada.cli.command_errors import (
+    announce,
+    keeping_output_clean,
+    naming_options,
+    refusing,
+    say,
+    showing_pauses,
+)
 from costada.cli.mcp_command import Parent, Problems
 from costada.cli.setting_options import ALL_SETTINGS, with_settings
 from costada.cli.span_export import send_spans
@@ -23,7 +30,7 @@ from costada.runs.config import CHOSEN_BY_JOBS
 from costada.runs.folder import DEFAULT_PARENT
 from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.runs.user_input import split_list
-from costada.store.address import check_database, shown_address
+from costada.store.address import check_database
 
 if TYPE_CHECKING:
     from costada.agents.run_server import RunServer
@@ -159,13 +166,21 @@ def enqueue(
 ) -> None:
     """Add runs to the queue of costada serve, and print their addresses."""
     with refusing(ExitCode.BAD_INPUT):
-        from costada.agents.job_clients import add_jobs
+        from costada.agents import job_clients
 
-        check_database(database)
-        numbers = seed_numbers(seeds)
-        chosen = {"budget": budget} | ({} if target is None else {"target": target})
-        for run in add_jobs(database, team, problem, chosen, numbers, priority, name):
-            show(f"{shown_address(database)}#{run}")
+        with naming_options("team", "name"):
+            runs = job_clients.enqueue(
+                database,
+                problem,
+                team=team,
+                budget=budget,
+                seeds=seed_numbers(seeds),
+                target=target,
+                priority=priority,
+                name=name,
+            )
+        for run in runs:
+            show(run)
 
 
 def queue(

@@ -219,16 +219,17 @@ class JobQueue:
         """Close the connections."""
         self._connections.close()
 
-    def add(
-        self, team: str, problem: str, priority: int, jobs: Mapping[str, Mapping[str, object]]
-    ) -> str | None:
-        """Add jobs, each with the name of its run and further settings that were chosen for it.
+    def add(self, team: str, priority: int, jobs: Mapping[str, Mapping[str, object]]) -> str | None:
+        """Add jobs, each with the name of its run, and problem and settings that it chooses.
 
         Returns:
             A run or a job that keeps it from one of the names, and then no job was added; else
             `None`.
         """
-        rows = [(run, team, problem, priority, json.dumps(chosen)) for run, chosen in jobs.items()]
+        rows = []
+        for run, chosen in jobs.items():
+            others = {name: each for name, each in chosen.items() if name != "problem"}
+            rows.append((run, team, chosen["problem"], priority, json.dumps(others)))
         with self._connections.lent() as connection, connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (QUEUE_LOCK,))
             names = {"own": [*jobs], "above": [*{part for run in jobs for part in _path(run)}]}
@@ -367,6 +368,10 @@ class JobQueue:
     def latest(self, most: int) -> list[Job]:
         """As `jobs`, but of the ended ones only as many as given, those that were added last."""
         return self._jobs(LATEST, most)
+
+    def jobs_of(self, runs: Sequence[str]) -> list[Job]:
+        """The jobs of these runs."""
+        return self._jobs(f"{JOBS} WHERE run = ANY(%s)", [*runs])
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         """How many jobs each team has in each state."""

@@ -423,22 +423,22 @@ def test_jobs_are_added_all_or_none_under_names_that_are_free(begin, database):
     assert add_jobs(database, "red", "toy", TOY, range(2)) == ["toy-1", "toy-2"]
     assert add_jobs(database, "red", "toy", TOY, [5]) == ["toy-3"]
     add_jobs(database, "red", "toy", TOY, range(2), name="mine")
-    with pytest.raises(ValueError, match="--name: got 'mine', but 'mine/seed-1' is taken"):
+    with pytest.raises(ValueError, match="name: got 'mine', but 'mine/seed-1' is taken"):
         add_jobs(database, "red", "toy", TOY, range(1, 4), name="mine")
-    with pytest.raises(ValueError, match="--team: got 'green', expected a team of its servers"):
+    with pytest.raises(ValueError, match="team: got 'green', expected a team of its servers"):
         add_jobs(database, "green", "toy", TOY, range(2))
-    with pytest.raises(ValueError, match="--seeds: got 4, 4, expected different ones"):
+    with pytest.raises(ValueError, match="seeds: got 4, 4, expected different ones"):
         add_jobs(database, "red", "toy", TOY, [4, 4])
     for name in ("mine", "toy-1/below"):
-        with pytest.raises(ValueError, match=f"--name: got '{name}', but"):
+        with pytest.raises(ValueError, match=f"name: got '{name}', but"):
             add_jobs(database, "red", "toy", TOY, [9], name=name)
-    with pytest.raises(ValueError, match=r"--budget: got 1e\+30, expected less than 1e\+20"):
+    with pytest.raises(ValueError, match=r"budget: got 1e\+30, expected less than 1e\+20"):
         add_jobs(database, "red", "toy", {"budget": 1e30}, [9])
-    with pytest.raises(ValueError, match=r"PROBLEM: got 'a\\tb', expected printable"):
+    with pytest.raises(ValueError, match=r"problem: got 'a\\tb', expected printable"):
         add_jobs(database, "red", "a\tb", TOY, [9])
     with pytest.raises(ValueError, match="budget"):
         add_jobs(database, "red", "toy", {**TOY, "budget": -1}, range(2))
-    with pytest.raises(ValueError, match=r"--name: got the name '\.\./up'"):
+    with pytest.raises(ValueError, match=r"name: got the name '\.\./up'"):
         add_jobs(database, "red", "toy", TOY, [0], name="../up")
     expected = {"toy-1", "toy-2", "toy-3", "mine/seed-0", "mine/seed-1"}
     assert states(database).keys() == expected
