@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from time import monotonic
@@ -16,12 +17,13 @@ from typing import Annotated, Any
 import typer
 
 from costada.cli import options
-from costada.cli.command_errors import refusing, say, showing_warnings
+from costada.cli.command_errors import naming_options, refusing, say, showing_warnings
 from costada.cli.setting_options import ALL_SETTINGS, with_settings
 from costada.controller.methods import METHODS
 from costada.evaluators.registry import problem_names
 from costada.evaluators.remote.engine import CLUSTERS
 from costada.experiments.sweep.cluster import SLURM, cancel_jobs, job_status, runs_on
+from costada.experiments.sweep.job_file import QUEUE
 from costada.experiments.sweep.loop import StopSignals, SweepLoop
 from costada.experiments.sweep.place import given_place, keep_place, steps_in
 from costada.experiments.sweep.sweep import (
@@ -46,10 +48,10 @@ from costada.experiments.sweep.sweep_progress import (
 )
 from costada.reports.json_log import is_on
 from costada.reports.terminal import SafeConsole, show
-from costada.runs.config import MENU
+from costada.runs.config import CHOSEN_BY_JOBS, MENU
 from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.runs.shared_purse import PurseAddress
-from costada.runs.user_input import known_methods, split_list, split_list_or_all
+from costada.runs.user_input import as_option, known_methods, split_list, split_list_or_all
 from costada.store.address import check_database, check_path, is_database
 from costada.store.purse import Policy, Purse
 from costada.values.setting import MODELS, MONEY, OUTPUT
@@ -136,11 +138,16 @@ CLUSTER = "Cluster"
 On = Annotated[
     str | None,
     options.option(
-        f"Run on a cluster that shares the folder: {CLUSTERS}.",
-        metavar="CLUSTER",
+        f"Run on a cluster that shares the folder: {CLUSTERS}. queue: add the runs to the queue of"
+        " costada serve; needs --store and --team.",
+        metavar="CLUSTER|queue",
         show_default="this machine",
         panel=CLUSTER,
     ),
+]
+Team = Annotated[
+    str | None,
+    options.option("The team of the queue that pays.", metavar="NAME", panel=CLUSTER),
 ]
 SlurmOptions = Annotated[
     list[str] | None,
@@ -153,12 +160,13 @@ SlurmOptions = Annotated[
     ),
 ]
 Detach = Annotated[
-    bool, options.option("Submit to Slurm, and do not wait.", "--detach", panel=CLUSTER)
+    bool,
+    options.option("Submit to Slurm or a queue, and do not wait.", "--detach", panel=CLUSTER),
 ]
 ShowStatus = Annotated[
     bool,
     options.option(
-        "Print the runs of a sweep on a cluster as a table; needs --out only.",
+        "Print the runs of a sweep on a cluster or in a queue as a table; needs --out only.",
         "--status",
         panel=CLUSTER,
     ),
@@ -166,7 +174,7 @@ ShowStatus = Annotated[
 Cancel = Annotated[
     bool,
     options.option(
-        "Cancel a sweep on a cluster: its runs save and end; needs --out only.",
+        "Cancel a sweep on a cluster or in a queue: its runs save and end; needs --out only.",
         "--cancel",
         panel=CLUSTER,
     ),
@@ -192,6 +200,7 @@ def sweep(
     total: Total = None,
     jobs: options.Jobs = None,
     on: On = None,
+    team: Team = None,
     slurm: SlurmOptions = None,
     detach: Detach = False,
     status: ShowStatus = False,
@@ -209,29 +218,43 @@ def sweep(
                 say(f"{out}: cancelled; running jobs save first. The sweep's command resumes it.")
             _show_status(job_status(out.absolute(), database), as_json=as_json)
         return
+    with refusing(ExitCode.BAD_INPUT), ending_on_signal():
+        given = settings()
+        others = {"--methods": methods, "--purse": purse, "--total": total, "--jobs": jobs}
+        is_queued = _is_queued(on, store, team, given, {**others, "--slurm": slurm})
+        grid = SweepGrid(
+            problems=split_list_or_all("--problems", problems or "", problem_names()),
+            methods=() if is_queued else known_methods("--methods", methods or ""),
+            models=_models(given),
+            seeds=seed_numbers(seeds),
+            budgets=() if budget is None else split_list("--budget", budget),
+        )
+        address = _purse_address(purse, total, out, on)
+        database = _database(store)
+        wanted = sweep_runs(grid, given, out.absolute() if on else out, database)
+    if database and team:
+        payer = PurseAddress(database, team)
+        wanted = tuple(replace(run, purse=payer) for run in wanted)
+        _sweep_in_queue(wanted, payer, out, dry_run, detach, as_json=as_json, quiet=quiet)
+        return
     with ExitStack() as held:
         with refusing(ExitCode.BAD_INPUT), ending_on_signal():
-            grid = SweepGrid(
-                problems=split_list_or_all("--problems", problems or "", problem_names()),
-                methods=known_methods("--methods", methods or ""),
-                models=_models(given := settings()),
-                seeds=seed_numbers(seeds),
-                budgets=() if budget is None else split_list("--budget", budget),
-            )
-            address = _purse_address(purse, total, out, on)
-            database = _database(store)
-            wanted = sweep_runs(grid, given, out.absolute() if on else out, database)
             reader = held.enter_context(steps_in(database))
             wanted = tuple(replace(run, purse=address) for run in wanted)
             num_jobs = jobs or (len(wanted) if on else os.cpu_count() or 1)
             left = inf if total is None else total
             if dry_run:
-                runs = checked_models(tuple(map(with_progress, wanted)))
-                text = headline(runs, num_jobs, left)
-                show(_forecast_json(runs, num_jobs, left) if as_json else text)
+                _show_forecast(
+                    checked_models(tuple(map(with_progress, wanted))),
+                    num_jobs,
+                    left,
+                    as_json=as_json,
+                )
                 return
             if detach and on != SLURM:
-                raise ValueError("--detach: needs --on slurm; other runs end with the command")
+                raise ValueError(
+                    "--detach: needs --on slurm or queue; other runs end with the command"
+                )
             held.enter_context(hold_sweep(out))
             place = given_place(out, database, address)
             engine = held.enter_context(
@@ -251,18 +274,121 @@ def sweep(
         if detach:
             _show_status(runs, as_json=as_json)
             return
-        with refusing(ExitCode.FAILED, hint="Repeat the command to resume."):
-            started = monotonic()
-            console = SafeConsole(stderr=as_json, highlight=False)
-            progress = sweep_progress_on(console, is_quiet=quiet)
-            progress.begin(headline(runs, num_jobs, left))
-            with progress, StopSignals(progress.notice, engine.leaving) as signals:
-                if engine.outlives_command:  # every run is a job, which asks the purse by itself
-                    num_jobs, shared = len(runs), None
-                loop = SweepLoop(runs, num_jobs, engine.start, progress, signals, reader, shared)
-                runs = loop.execute()
+        text = headline(runs, num_jobs, left)
+        if engine.outlives_command:  # every run is a job, which asks the purse by itself
+            num_jobs, shared = len(runs), None
+        _execute(
+            partial(SweepLoop, runs, num_jobs, engine.start, read=reader, purse=shared),
+            text,
+            engine.leaving,
+            out,
+            as_json=as_json,
+            quiet=quiet,
+        )
+
+
+def _sweep_in_queue(
+    wanted: Sequence[SweepRun],
+    payer: PurseAddress,
+    out: Path,
+    dry_run: bool,
+    detach: bool,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Let the servers of a queue execute the runs, and follow them."""
+    from costada.experiments.sweep.queued_runs import as_stored, queued_runs, write_page
+
+    with ExitStack() as held:
+        with refusing(ExitCode.BAD_INPUT), ending_on_signal():
+            with naming_options("team"):
+                jobs = held.enter_context(
+                    queued_runs(payer.place, payer.name, out.absolute(), wanted)
+                )
+            runs = jobs.runs()
+            if dry_run:
+                _show_forecast(runs, len(runs), inf, as_json=as_json)
+                return
+            held.enter_context(hold_sweep(out))
+            keep_place(out, given_place(out, payer.place, None))
+            jobs.submit()
+        if detach:
+            with refusing(ExitCode.FAILED):
+                _show_status(jobs.runs(), as_json=as_json)
+            return
+        for run in runs:
+            if run.status is Status.FINISHED and not run.folder.report.exists():
+                write_page(run)
+        followed = [
+            run if run.status is Status.FINISHED else replace(run, status=Status.WAITING, error="")
+            for run in runs
+        ]
+        _execute(
+            partial(SweepLoop, followed, len(runs), jobs.start, read=as_stored),
+            headline(runs, len(runs)),
+            jobs.leaving,
+            out,
+            as_json=as_json,
+            quiet=quiet,
+        )
+
+
+def _execute(
+    loop_of: Callable[..., SweepLoop],
+    text: str,
+    leaving: str,
+    out: Path,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Execute a sweep with progress below a headline, print its result and exit with its code."""
+    with refusing(ExitCode.FAILED, hint="Repeat the command to resume."):
+        started = monotonic()
+        console = SafeConsole(stderr=as_json, highlight=False)
+        progress = sweep_progress_on(console, is_quiet=quiet)
+        progress.begin(text)
+        with progress, StopSignals(progress.notice, leaving) as signals:
+            runs = loop_of(progress=progress, signals=signals).execute()
     _show_result(runs, out, monotonic() - started, as_json=as_json)
     raise typer.Exit(exit_code(runs))
+
+
+def _is_queued(
+    on: str | None,
+    store: str | None,
+    team: str | None,
+    given: Mapping[str, object],
+    others: Mapping[str, object],
+) -> bool:
+    """Whether the runs are jobs of a queue.
+
+    Raises:
+        ValueError: One of the options of such a sweep is missing, or there are settings or other
+            options that its jobs do not choose.
+    """
+    if on != QUEUE:
+        if team is not None:
+            raise ValueError(f"--team: got {team!r}, expected --on queue with it")
+        return False
+    for option, value in (("--store", store), ("--team", team)):
+        if not value:
+            raise ValueError(f"{option}: is missing, expected it with --on queue")
+    chosen = ", ".join(map(as_option, CHOSEN_BY_JOBS[1:]))
+    refused = [option for option, value in others.items() if value not in (None, [])]
+    refused += [as_option(name) for name in given if name not in CHOSEN_BY_JOBS]
+    if refused:
+        raise ValueError(
+            f"{', '.join(refused)}: not with --on queue, whose jobs choose --problems, {chosen};"
+            " all else is that of their servers"
+        )
+    return True
+
+
+def _show_forecast(runs: Sequence[SweepRun], num_jobs: int, left: float, *, as_json: bool) -> None:
+    text = headline(runs, num_jobs, left)
+    show(_forecast_json(runs, num_jobs, left) if as_json else text)
 
 
 def _show_status(runs: Sequence[SweepRun], *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from costada.evaluators.remote.engine import (
     ALL_WORKERS,
@@ -23,6 +23,7 @@ from costada.evaluators.remote.engine import (
 )
 from costada.experiments.sweep.job_file import (
     JOBS,
+    QUEUE,
     STOP,
     JobFile,
     Submission,
@@ -38,6 +39,9 @@ from costada.runs.interruption import STOPPED_AT_ONCE, ExitCode
 from costada.runs.shared_purse import PurseAddress
 from costada.store.address import shown_address
 from costada.store.files import read_end
+
+if TYPE_CHECKING:
+    from costada.experiments.sweep.queued_runs import QueuedRuns
 
 SLURM = "slurm"
 MAX_LOST = 3
@@ -270,6 +274,9 @@ def job_status(out: Path, store: str | None = None) -> tuple[SweepRun, ...]:
         OSError: If Slurm, the database or the purse does not respond.
     """
     jobs = _jobs_in(out)
+    if jobs.engine == QUEUE:
+        with _queued(jobs, out, store) as queued:
+            return queued.runs()
     active: Mapping[str, Status] = {}
     if jobs.submissions:
         with _queue_of(jobs, out) as cluster:
@@ -286,7 +293,9 @@ def job_status(out: Path, store: str | None = None) -> tuple[SweepRun, ...]:
 
 
 def cancel_jobs(out: Path, store: str | None = None) -> None:
-    """Cancel the jobs of a sweep: running ones save and end. Connects to no database.
+    """Cancel the jobs of a sweep: running ones save and end.
+
+    Connects to no database but that of a queue.
 
     Args:
         out: Folder of the sweep.
@@ -295,15 +304,29 @@ def cancel_jobs(out: Path, store: str | None = None) -> None:
     Raises:
         ValueError: If the folder holds no sweep of a cluster, or one whose runs are in another
             database; nothing is cancelled then.
-        OSError: If Slurm does not respond.
+        OSError: If Slurm or the queue does not respond.
     """
     jobs = _jobs_in(out)
+    if jobs.engine == QUEUE:
+        with _queued(jobs, out, store) as queued:
+            queued.cancel()
+        return
     if store is not None:
         place_of(out, store)
     give_order(out, STOP)
     if jobs.submissions:
         with _queue_of(jobs, out) as cluster:
             cluster.cancel()
+
+
+def _queued(jobs: JobFile, out: Path, store: str | None) -> AbstractContextManager[QueuedRuns]:
+    """The runs of a sweep in the queue that has its jobs."""
+    from costada.experiments.sweep.queued_runs import queued_runs
+
+    database, team = place_of(out, store), jobs.purse
+    if database is None or team is None:
+        raise ValueError(f"{out}: does not say where its queue is; give it as --store")
+    return queued_runs(database, team.name, out, jobs.runs(out, database))
 
 
 def _queue_of(jobs: JobFile, out: Path) -> AbstractContextManager[ClusterRuns]:
@@ -324,8 +347,8 @@ def _jobs_in(out: Path) -> JobFile:
     jobs = JobFile.load(out)
     if jobs is None:
         raise ValueError(
-            f"{out}: holds no sweep of a cluster, expected one made with --on; `costada watch`"
-            " shows other sweeps"
+            f"{out}: holds no sweep of a cluster or queue, expected one made with --on;"
+            " `costada watch` shows other sweeps"
         )
     return jobs
 

@@ -18,6 +18,9 @@ from costada.store.files import make_folder, read_text, replace_text
 JOBS = ".jobs"
 """Folder in that of a sweep; no run has this name."""
 
+QUEUE = "queue"
+"""Engine of a sweep whose runs are jobs of a queue in Postgres."""
+
 FILE = "jobs.json"
 ORDER = "order"
 STOP = "stop"

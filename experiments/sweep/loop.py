@@ -10,7 +10,7 @@ from time import monotonic, sleep
 from types import FrameType
 from typing import Any, Protocol, Self
 
-from costada.experiments.sweep.sweep import LastStep, Status, SweepRun, step_of, with_grant
+from costada.experiments.sweep.sweep import Status, SweepRun, with_last_step
 from costada.experiments.sweep.sweep_progress import SweepProgress
 from costada.runs.interruption import SIGNALS, forget_closed_terminal
 from costada.runs.shared_purse import FURTHER_ACCOUNT, account_name
@@ -108,21 +108,21 @@ class SweepLoop:
         start: Callable[[SweepRun], Process],
         progress: SweepProgress,
         signals: StopSignals,
-        step_of: Callable[[SweepRun], LastStep | None] = step_of,
+        read: Callable[[SweepRun], SweepRun] = with_last_step,
         purse: Purse | None = None,
     ) -> None:
         """Take the runs and the maximum number at once; finished runs are skipped.
 
-        `step_of` finds the last finished iteration of a run. While the purse that pays for the runs
-        has too little left, runs wait for what others return. Once none is running, those that
-        have begun are cut short, and the others skipped.
+        `read` adds to a run what is stored of it, such as its last finished iteration. While the
+        purse that pays for the runs has too little left, runs wait for what others return. Once
+        none is running, those that have begun are cut short, and the others skipped.
         """
         self._runs = list(runs)
         self._num_jobs = num_jobs
         self._start = start
         self._progress = progress
         self._signals = signals
-        self._step_of = step_of
+        self._read = read
         self._purse = purse
         self._processes: dict[int, Process] = {}
         self._began: dict[int, float] = {}
@@ -240,15 +240,13 @@ class SweepLoop:
     def _update(self, index: int, status: Status, text: str = "") -> None:
         run = self._runs[index]
         has_failed = status in (Status.FAILED, Status.SKIPPED)
-        self._runs[index] = replace(
+        found = replace(
             run,
             status=status,
             error=text if has_failed else "",
             warning="" if has_failed else text,
-            step=self._step_of(run),
             seconds=monotonic() - self._began[index],
         )
+        self._runs[index] = self._read(found)
         if status is Status.SKIPPED:
             self._runs[index] = unpaid(self._runs[index], text)
-        elif status is Status.FINISHED and run.purse:
-            self._runs[index] = with_grant(self._runs[index])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 from pydantic import TypeAdapter, ValidationError
 
-from costada.experiments.sweep.sweep import LastStep, SweepRun, step_of, stored_step
+from costada.experiments.sweep.sweep import SweepRun, stored_step, with_grant, with_last_step
 from costada.runs.shared_purse import PurseAddress
 from costada.runs.stored_run import StoredRun
 from costada.store.address import address_parts, check_database, is_database, shown_address
@@ -137,14 +137,14 @@ class StepReader:
         """Take the open database of the runs, `None` for runs in folders."""
         self._store = store
 
-    def __call__(self, run: SweepRun) -> LastStep | None:
-        """The last finished iteration; what was known if the server does not respond."""
+    def __call__(self, run: SweepRun) -> SweepRun:
+        """As `with_last_step`; the run as it is known if the server does not respond."""
         if self._store is None or not isinstance(run.folder, StoredRun):
-            return step_of(run)
+            return with_last_step(run)
         try:
-            return stored_step(run.folder, self._store)
+            return with_grant(replace(run, step=stored_step(run.folder, self._store)))
         except OSError:
-            return run.step
+            return run
 
 
 @contextmanager

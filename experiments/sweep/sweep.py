@@ -82,7 +82,7 @@ class SweepGrid:
     """What a sweep varies, as the user wrote it; every combination is one run."""
 
     problems: tuple[str, ...]  # names of benchmarks, or problem folders
-    methods: tuple[str, ...]
+    methods: tuple[str, ...]  # none: that of the servers of a queue
     models: tuple[str, ...]  # ids; none: what the shared settings say
     seeds: tuple[int, ...]  # where each run's randomness starts
     budgets: tuple[str, ...]  # dollars; none: what the preset or the default says
@@ -151,6 +151,11 @@ def step_of(run: SweepRun) -> LastStep | None:
         return stored_step(run.folder, store)
 
 
+def with_last_step(run: SweepRun) -> SweepRun:
+    """The run with its last finished iteration, and what its purse gave it if it has ended."""
+    return with_grant(replace(run, step=step_of(run)))
+
+
 def stored_step(run: StoredRun, store: RunStore) -> LastStep | None:
     """The last finished iteration of a run in an open database."""
     line = store.named.last_row(run.address.run)
@@ -163,8 +168,8 @@ def sweep_runs(
     """Every run of a sweep, all first seeds before the second ones.
 
     A run lives in `out/<problem>/<method>/seed-<n>`, with `model-<id>` and `budget-<B>` before
-    the seed when there are several of them. `given` are the settings that all runs share; `store`
-    is the database that keeps the runs, see `run_in`.
+    the seed when there are several of them, and without a method if others choose it. `given` are
+    the settings that all runs share; `store` is the database that keeps the runs, see `run_in`.
 
     Raises:
         ValueError: If a setting is wrong, or two runs would share a folder.
@@ -176,7 +181,7 @@ def sweep_runs(
     for seed, problem, method, model, budget in product(
         grid.seeds,
         grid.problems,
-        grid.methods,
+        grid.methods or (None,),
         grid.models or (given.get("model"),),
         grid.budgets or (None,),
     ):
@@ -186,7 +191,7 @@ def sweep_runs(
             wanted["base_url"] = None
         config = RunConfig.model_validate({**given, **wanted, "budget": budget})
         problem_name = re.sub(r"[^\w-]+", "-", Path(config.problem).name).strip("-") or "problem"
-        parts = [problem_name, config.method]
+        parts = [problem_name, *([config.method] if method else [])]
         if len(grid.models) > 1:
             parts.append("model-" + re.sub(r"[^\w.-]+", "-", config.model))
         if len(grid.budgets) > 1:
@@ -246,11 +251,11 @@ def with_progress(run: SweepRun, *, may_run: bool = False) -> SweepRun:
         # A run that was killed between its end and its page is resumed, which writes the page.
         is_done = is_finished(folder) and (isinstance(folder, StoredRun) or _has_its_page(folder))
     status = Status.FINISHED if is_done else Status.WAITING
-    given = _smaller_budget_at_start(run) if run.purse else None
+    given = smaller_budget_at_start(run) if run.purse else None
     return replace(run, status=status, step=step, budget_at_start=given)
 
 
-def _smaller_budget_at_start(run: SweepRun) -> float | None:
+def smaller_budget_at_start(run: SweepRun) -> float | None:
     """The budget that a run started with; `None` unless it was smaller than its own."""
     from costada.store.history import RunHistory
 
@@ -267,6 +272,8 @@ def with_grant(run: SweepRun) -> SweepRun:
 
     If the server of its database does not respond, it stays as it is.
     """
+    if run.status is not Status.FINISHED or not run.purse:
+        return run
     try:
         found = with_progress(run, may_run=True)
     except OSError:

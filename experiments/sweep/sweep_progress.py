@@ -262,7 +262,8 @@ def sweep_text(runs: Sequence[SweepRun], out: Path, seconds: float) -> str:
     if failures:
         lines.append(f"Failed: {len(failures)}")
         lines += [f"  {run.name}: {run.error}" for run in failures]
-        lines.append("Their full output is in the .log files beside their folders.")
+        if any(run.folder.log.is_file() for run in failures):
+            lines.append("Their full output is in the .log files beside their folders.")
     return "\n".join(lines)
 
 

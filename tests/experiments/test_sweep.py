@@ -356,7 +356,7 @@ def test_a_process_that_cannot_be_started_ends_the_others_first(runs):
 def with_purse(runs, start, purse, num_jobs=2):
     signals = StopSignals(lambda text: None)
     ended = SweepLoop(
-        runs, num_jobs, start, SweepProgress(), signals, step_of=lambda run: None, purse=purse
+        runs, num_jobs, start, SweepProgress(), signals, read=lambda run: run, purse=purse
     ).execute()
     return [run.status for run in ended]
 
