@@ -281,9 +281,7 @@ class RunServer:
         with paid_from(self._purse(job.team), plan, folder) as paid:
             self._claim(job, folder, config)
             # Nobody is there to accept what a restored database lacks; it is logged and counted.
-            return execute_run(
-                paid, folder, LoggedProgress(), execution.control, accepts_loss=True
-            )
+            return execute_run(paid, folder, LoggedProgress(), execution.control, accepts_loss=True)
 
     def _settings(self, job: Job) -> RunConfig:
         """The settings of the run of a job."""
@@ -300,7 +298,7 @@ class RunServer:
             if not self._queue.begin(job, self.name):
                 raise HeldElsewhere("another server has taken the job")
         if folder.claimed_at is None:
-            folder.claim(config)
+            folder.claim(config, job.team)
 
     def _purse(self, team: str) -> PurseAddress:
         return PurseAddress(self._address, team)

@@ -142,7 +142,7 @@ class SearchService:
             # A server that died before it claimed this name may have drawn more for it.
             granted = min(budget, float(account.budget))
             try:
-                folder.claim(config.model_copy(update={"budget": granted}))
+                folder.claim(config.model_copy(update={"budget": granted}), self.purse.root)
             except (ValueError, OSError):
                 if self.store is None:  # else it pays for the next run of this name
                     account.close()

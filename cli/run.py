@@ -156,7 +156,7 @@ def run(
             if folder is None:
                 name = plan.problem.name
                 folder = unused_run(name, store) if store else unused_folder(name)
-            folder.claim(config)
+            folder.claim(config, purse.name if purse else "")
     current_run.set(folder.name)
     _carry_out(plan, config, folder, purse, as_json=as_json, is_quiet=quiet)
 

@@ -126,7 +126,7 @@ def discover(
                 extend_to(folder, given.config)
                 check_lost_steps(folder, given.config, is_accepted=accept_loss)
             else:
-                folder.claim(given.config)
+                folder.claim(given.config, purse.root if purse else "")
             return execute_run(
                 plan, folder, LoggedNotices(), RunControl(), accepts_loss=accept_loss
             )

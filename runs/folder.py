@@ -227,12 +227,18 @@ class RunFolder:
             )
         return load_config(self.settings)
 
+    @property
+    def purse(self) -> str:
+        """The name of the purse with which the run was to begin, empty without one."""
+        is_there = self.settings.exists()
+        return purse_in(read_text(self.settings, MAX_SETTINGS)) if is_there else ""
+
     def save(self, config: RunConfig) -> None:
         """Replace the settings; a reader sees either the old or the new ones."""
-        replace_text(self.settings, config_text(config))
+        replace_text(self.settings, config_text(config, self.purse))
 
-    def claim(self, config: RunConfig) -> None:
-        """Create the folder for a new run and save its settings.
+    def claim(self, config: RunConfig, purse: str = "") -> None:
+        """Create the folder for a new run and save its settings, and the name of its purse.
 
         Raises:
             ValueError: If it is the problem's folder, or holds a run or a file that the run would
@@ -245,7 +251,7 @@ class RunFolder:
         make_folder(self.path)
         try:
             # Exclusive: of two commands that claim the folder at once, one gets the error.
-            create_text(self.settings, config_text(config))
+            create_text(self.settings, config_text(config, purse))
         except FileExistsError:
             raise ValueError(self._occupied()) from None
 
@@ -424,11 +430,20 @@ def _is_database(path: Path) -> bool:
 MAX_SETTINGS = 2**20
 """Bytes of a settings file."""
 
+PURSE = "purse"
+"""In the settings file: the purse with which the run was to begin."""
 
-def config_text(config: RunConfig) -> str:
-    """A configuration as JSON, with the format of the run folder, for its file."""
-    known = {"format": FORMAT, **config.model_dump(mode="json")}
+
+def config_text(config: RunConfig, purse: str = "") -> str:
+    """A configuration as JSON, with the format of the run folder and its purse, for its file."""
+    paid = {PURSE: purse} if purse else {}
+    known = {"format": FORMAT, **paid, **config.model_dump(mode="json")}
     return json.dumps(known, indent=2, ensure_ascii=False) + "\n"
+
+
+def purse_in(text: str) -> str:
+    """The name of the purse in the saved text of a configuration, empty without one."""
+    return str((_json_object(text) or {}).get(PURSE, ""))
 
 
 def load_config(path: Path) -> RunConfig:
@@ -454,6 +469,7 @@ def read_config(text: str, place: Path | str) -> RunConfig:
     known = _json_object(text)
     if known:
         found = known.pop("format", None)
+        known.pop(PURSE, None)
         number = found if type(found) is int else 0  # a format that no version has written
         if number < FORMAT and not can_migrate(number):
             raise format_error(place, found, FORMAT)

@@ -130,7 +130,7 @@ def _execute(
             notice = _charge_lost_steps(plan, folder, store, accepts_loss=accepts_loss)
             if isinstance(folder, StoredRun):
                 store.call_log.note_beside(folder.requests, store.last_run())
-            _note_purse(plan, store)
+            _note_purse(plan, folder, store)
             graph = plan.graph(checkpointer=saver, store=store)
             files = RunRecord(folder, plan, store, tracking)
             try:
@@ -344,18 +344,18 @@ def _charge_lost_steps(
     return f"{lost.words}; these dollars count as spent in iteration {lost.first}"
 
 
-def _note_purse(plan: Plan, store: RunStore) -> None:
+def _note_purse(plan: Plan, folder: RunFolder, store: RunStore) -> None:
     """Let a run that is resumed name the purse that pays for it now; a new one does so itself.
 
     Raises:
-        ValueError: A purse has paid for the run, and none is to pay for it now.
+        ValueError: A purse has paid for the run, or was to, and none is to pay for it now.
     """
     run_id, purse = store.last_run(), plan.purse.root if plan.purse else ""
     setup = store.setup(run_id)
-    if setup and setup.purse and not purse:
+    if not purse and (known := setup.purse if setup else folder.purse):
         raise ValueError(
             "purse: got None for a run that draws from a purse; expected the purse it began with,"
-            f" {setup.purse!r}"
+            f" {known!r}"
         )
     if setup and purse != setup.purse:
         store.put_setup(run_id, replace(setup, purse=purse))

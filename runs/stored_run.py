@@ -18,6 +18,7 @@ from costada.runs.folder import (
     RunFolder,
     config_text,
     default_names,
+    purse_in,
     read_config,
 )
 from costada.store.address import RunAddress, check_database, check_path, is_database
@@ -169,19 +170,28 @@ class StoredRun(RunFolder):
 
     def load(self) -> RunConfig:
         """The settings of the run; raises `ValueError` if there is none."""
+        return read_config(self._settings_text(), self.place)
+
+    @property
+    def purse(self) -> str:
+        """The name of the purse with which the run was to begin, empty without one."""
+        return purse_in(self._settings_text())
+
+    def _settings_text(self) -> str:
         with RunStore.at(self.address, is_read_only=True) as store:
             text = store.named.settings(self.address.run)
         if text is None:
             raise ValueError(f"{self.place}: no run of this name in the database")
-        return read_config(text, self.place)
+        return text
 
     def save(self, config: RunConfig) -> None:
         """Replace the settings."""
+        text = config_text(config, self.purse)
         with RunStore.at(self.address) as store:
-            store.named.save(self.address.run, config_text(config))
+            store.named.save(self.address.run, text)
 
-    def claim(self, config: RunConfig) -> None:
-        """Take the name for a new run and save its settings.
+    def claim(self, config: RunConfig, purse: str = "") -> None:
+        """Take the name for a new run and save its settings, and the name of its purse.
 
         Raises:
             ValueError: If the name is taken, or the folder holds something that would be lost.
@@ -194,7 +204,7 @@ class StoredRun(RunFolder):
                 # Again: another process may have claimed the name before the lease.
                 self._check_free(store)
                 make_folder(self.path)
-                if not store.named.claim(self.address.run, config_text(config)):
+                if not store.named.claim(self.address.run, config_text(config, purse)):
                     raise ValueError(self._occupied())
             self._take_folder(store)
 

@@ -1,15 +1,23 @@
 """Who gets the money of a run that draws from a purse of others."""
 
+import signal
 import sqlite3
 from dataclasses import replace
 from decimal import Decimal
 
 import pytest
+from begun_commands import BegunCommand
+from langgraph.runtime import RunControl
+from waiting import within
 
+from costada.reports.progress import LoggedNotices
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.plan import plan_run
+from costada.runs.runner import execute_run
 from costada.runs.shared_purse import PurseAddress, account_name, paid_from
+from costada.runs.stored_run import run_at
+from costada.store.address import shown_address
 from costada.store.purse import OverBudget
 
 pytestmark = pytest.mark.process
@@ -106,3 +114,34 @@ def test_a_run_is_not_resumed_without_its_purse_even_before_its_first_checkpoint
     assert refused.exit_code == 1
     assert f"expected the purse it began with, '{NAME}'" in refused.output
     assert invoke("resume", out, "--budget", 0.02, *purse).exit_code == 0
+
+
+def test_a_run_that_was_killed_before_it_had_a_row_is_not_resumed_without_its_purse(
+    invoke, near, address, tmp_path
+):
+    out, purse = tmp_path / "run", ("--purse", str(address))
+    words = ("run", near, "--budget", 0.01, "--out", out, *purse)
+    with address.create(1, "crossing") as shared:
+        command = BegunCommand(tmp_path / "run.txt", *words)
+        within(60, lambda: (out / "settings.json").exists())
+        command.send_signal(signal.SIGKILL)
+        command.exit_code()
+        for file in out.glob("run.sqlite*"):  # the kill may have come too late
+            file.unlink()
+        for _ in range(2):  # the second time with the settings that the first one has saved
+            refused = invoke("resume", out, "--budget", 0.02)
+            assert refused.exit_code == 1
+            assert f"expected the purse it began with, '{NAME}'" in refused.output
+        assert invoke("resume", out, *purse).exit_code == 0
+        assert shared.spent > 0
+
+
+def test_a_stored_run_that_has_no_row_is_not_resumed_without_its_purse(
+    near, postgres_address, tmp_path
+):
+    config = RunConfig(problem=str(near), budget=0.01, preflight=False)
+    run = run_at(f"{shown_address(postgres_address)}#run", tmp_path / "run")
+    run.claim(config, NAME)
+    run.save(run.load())
+    with pytest.raises(ValueError, match=f"expected the purse it began with, '{NAME}'"):
+        execute_run(plan_run(config), run, LoggedNotices(), RunControl())
