@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from costada.agents.job_clients import JobStatus, enqueue, job_status
     from costada.agents.middleware import BudgetMiddleware
     from costada.agents.node import DiscoveryNode, as_discovery_node
     from costada.agents.run_answers import BestProgram, RunList, RunResult, RunStatus
@@ -65,6 +66,7 @@ __all__ = [
     "FrontMember",
     "GraphKeywords",
     "Holdout",
+    "JobStatus",
     "Layer",
     "Limits",
     "LoadedRun",
@@ -91,8 +93,10 @@ __all__ = [
     "create_discovery_tool",
     "create_discovery_toolkit",
     "discover",
+    "enqueue",
     "failed",
     "interrupting_evaluations",
+    "job_status",
     "load_run",
     "log",
     "menu_models",
@@ -121,6 +125,7 @@ _HOMES = {
     "FrontMember": "costada.values.evaluation",
     "GraphKeywords": "costada.runs.keywords",
     "Holdout": "costada.evaluators.problem_fields",
+    "JobStatus": "costada.agents.job_clients",
     "Layer": "costada.evaluators.sandbox.layers",
     "Limits": "costada.evaluators.sandbox.limits",
     "LoadedRun": "costada.runs.loaded_run",
@@ -147,8 +152,10 @@ _HOMES = {
     "create_discovery_tool": "costada.agents.tool",
     "create_discovery_toolkit": "costada.agents.toolkit",
     "discover": "costada.runs.discovery",
+    "enqueue": "costada.agents.job_clients",
     "failed": "costada.values.evaluation",
     "interrupting_evaluations": "costada.runs.interruption",
+    "job_status": "costada.agents.job_clients",
     "load_run": "costada.runs.loaded_run",
     "log": "costada.evaluators.feedback",
     "menu_models": "costada.runs.plan",
