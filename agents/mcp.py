@@ -25,6 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import LOGGING_CONFIG
 
 from costada.agents.followed_runs import states_of
+from costada.agents.health_paths import health_answer
 from costada.agents.run_answers import RunStatus
 from costada.agents.search_service import SearchService
 from costada.agents.search_tools import MAX_WAIT, SearchTools
@@ -36,10 +37,6 @@ from costada.runs.folder import RunFolder
 from costada.runs.stored_index import StoredIndex
 from costada.store.outage import NO_PATIENCE, waiting_for_database
 from costada.store.purse import Purse
-
-ADDRESS = "127.0.0.1"
-LIVE, READY = "/live", ("/ready", "/health")
-"""Paths that need no token; `/health` is the earlier name of `/ready`."""
 
 REFUSAL = "token missing or wrong; send the header `Authorization: Bearer TOKEN`\n"
 CLOSING_SECONDS = 3
@@ -181,15 +178,14 @@ def _with_guard(
     While the database is away the server waits for it: it is alive, but not ready.
     """
 
+    def unready_reason() -> str:
+        return "" if service.reaches_purse() else "cannot reach its purse"
+
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"] if scope["type"] == "http" else ""
         answer: ASGIApp = application
-        if path == LIVE:
-            answer = PlainTextResponse("ok\n")
-        elif path in READY:
-            is_well = await anyio.to_thread.run_sync(service.reaches_purse)
-            text, status = ("ok\n", 200) if is_well else ("cannot reach its purse\n", 503)
-            answer = PlainTextResponse(text, status)
+        if health := await health_answer(path, unready_reason):
+            answer = health
         elif scope["type"] != "lifespan" and not _is_allowed(scope, token):
             answer = PlainTextResponse(REFUSAL, status_code=401)
         elif path == METRICS_PATH:

@@ -176,6 +176,15 @@ class RunServer:
         with self._lock:
             return len(self._running)
 
+    def unready_reason(self) -> str:
+        """Why this server takes no jobs now; empty if it does."""
+        if self._ending.is_set():
+            return "is ending"
+        with _reporting(), waiting_for_database(NO_PATIENCE):
+            is_live = self.name in self._queue.live_servers()
+            return "" if is_live else "does not hold its lease"
+        return "cannot read its queue"
+
     def _poll(self) -> None:
         """Interrupt cancelled jobs, and take new ones."""
         for job in self._queue.taken_by(self.name):

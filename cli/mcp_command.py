@@ -189,7 +189,8 @@ def _serve(
     token: str,
 ) -> None:
     """Serve until the client leaves or a signal arrives; an empty token stands for a new one."""
-    from costada.agents.mcp import ADDRESS, serve_over_http, serve_over_stdio
+    from costada.agents.health_paths import ADDRESS
+    from costada.agents.mcp import serve_over_http, serve_over_stdio
     from costada.evaluators.sandbox.layer_choice import described_layer
     from costada.reports.page_server import new_token
 
@@ -208,6 +209,14 @@ def _serve(
     serve_over_http(service, place, number, token)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an IP address; raises `ValueError` if it is none."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        raise ValueError(f"--host: got {host!r}, expected an IP address such as 0.0.0.0") from None
+
+
 def _token(host: str | None) -> str:
     """The token of the environment, empty if there is none.
 
@@ -218,10 +227,7 @@ def _token(host: str | None) -> str:
     from costada.reports.page_server import token_in
 
     token = token_in(TOKEN_VARIABLE)
-    try:
-        is_reachable = host is not None and not ip_address(host).is_loopback
-    except ValueError:
-        raise ValueError(f"--host: got {host!r}, expected an IP address such as 0.0.0.0") from None
+    is_reachable = host is not None and not is_loopback(host)
     if is_reachable and not token:
         raise ValueError(f"--host: got {host} without a token in {TOKEN_VARIABLE}, expected both")
     return token

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,7 @@ from costada.cli.command_errors import (
     say,
     showing_pauses,
 )
-from costada.cli.mcp_command import Parent, Problems
+from costada.cli.mcp_command import DEFAULT_PORT, Parent, Problems, is_loopback
 from costada.cli.setting_options import ALL_SETTINGS, with_settings
 from costada.cli.span_export import send_spans
 from costada.cli.sweep_command import Seeds, seed_numbers
@@ -62,6 +63,24 @@ Teams = Annotated[
 AtOnce = Annotated[
     int, typer.Option("--jobs", min=1, max=MAX_JOBS, help="Maximum number of parallel runs.")
 ]
+Host = Annotated[
+    str | None,
+    options.option(
+        "Address at which /live and /ready answer, without a token; nothing listens without --host"
+        " and --port.",
+        metavar="IP",
+        show_default="127.0.0.1",
+    ),
+]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=options.MAX_PORT,
+        help="Port for /live and /ready.",
+        show_default=str(DEFAULT_PORT),
+    ),
+]
 TeamName = Annotated[str, options.option("The team that pays for it.", "--team", metavar="NAME")]
 Budget = Annotated[float, typer.Option(help="Dollars of each run (B).")]
 Target = Annotated[float | None, options.option("Score at which the run ends.", metavar="SCORE")]
@@ -103,6 +122,8 @@ def serve(
     problems: Problems = None,
     jobs: AtOnce = 100,
     out: Parent = DEFAULT_PARENT,
+    host: Host = None,
+    port: Port = None,
 ) -> None:
     """Execute the runs of a queue in Postgres, many in one process, until Ctrl-C.
 
@@ -114,7 +135,12 @@ def serve(
         check_database(database)
         if out.exists() and not out.is_dir():
             raise ValueError(f"--out: got {out}, expected a folder")
+        is_listening = _is_listening(host, port)
         server, layer = _server(database, settings(), teams, problems, jobs, out)
+        if is_listening:
+            from costada.agents.health_paths import ADDRESS, serve_health
+
+            serve_health(server.unready_reason, host or ADDRESS, port or DEFAULT_PORT)
     send_spans()
     announce(f"{server.name}: at most {jobs} runs at once, sandbox {layer}", sandbox=layer)
     code = ExitCode.INTERRUPTED
@@ -129,6 +155,22 @@ def serve(
             if server.num_running:  # an evaluation that does not end would keep the process alive
                 os._exit(code)
     raise typer.Exit(code)
+
+
+def _is_listening(host: str | None, port: int | None) -> bool:
+    """Whether the server answers /live and /ready.
+
+    Raises:
+        ValueError: The host is not an IP address, or a package is missing.
+    """
+    if host is None and port is None:
+        return False
+    if find_spec("uvicorn") is None:
+        given = f"--port: got {port}" if host is None else f"--host: got {host}"
+        raise ValueError(f'{given}, which needs uvicorn, run `pip install "costada[mcp]"`')
+    if host is not None:
+        is_loopback(host)
+    return True
 
 
 def _server(

@@ -3,10 +3,16 @@
 import json
 import signal
 from contextlib import closing
+from math import inf
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from begun_commands import BegunCommand
 from billing_server import BillingServer, Refusal
+from crash_runs import Provider
+from ports import free_port
+from postgres_server import started_server
 from waiting import within
 
 from costada.reports.run_metrics import metrics_text
@@ -95,6 +101,46 @@ def test_a_server_whose_key_is_refused_ends_as_wrongly_configured(
     assert "status 401" in waiting[0]["error"]
 
 
+def asked(address):
+    """Status and text of the answer at an address."""
+    try:
+        with urlopen(address, timeout=SECONDS) as answer:
+            return answer.status, answer.read().decode().strip()
+    except HTTPError as error:
+        return error.code, error.read().decode().strip()
+
+
+def test_a_server_says_whether_it_lives_and_takes_jobs(teams, invoke, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    provider, port = Provider(last_answered=0), free_port()
+    with BillingServer(default=provider.answer) as billing, started_server() as postgres:
+        database = postgres.address
+        words = "--teams", teams, "--problems", "circle_packing", "--out", tmp_path / "runs"
+        words += "--model", "openai:mine", "--base-url", billing.url, "--price", "1,1"
+        command = BegunCommand(
+            tmp_path / "server.txt", "serve", database, *words, "--port", str(port)
+        )
+        command.wait_for("at most 100 runs at once")
+        live, ready = (f"http://127.0.0.1:{port}/{path}" for path in ("live", "ready"))
+        within(SECONDS, lambda: asked(ready) == (200, "ok"))
+        assert asked(live) == (200, "ok")
+        assert asked(f"http://127.0.0.1:{port}/queue")[0] == 404
+        postgres.control("stop")
+        within(SECONDS, lambda: asked(ready) == (503, "cannot read its queue"))
+        assert asked(live) == (200, "ok")
+        postgres.control("start")
+        within(SECONDS, lambda: asked(ready) == (200, "ok"))
+        options = "--team", "red", "--budget", "0.2"
+        assert invoke("enqueue", database, "circle_packing", *options).exit_code == 0
+        within(SECONDS, lambda: provider.billed.total() > 0)
+        command.send_signal(signal.SIGTERM)
+        within(SECONDS, lambda: asked(ready) == (503, "is ending"))
+        assert asked(live) == (200, "ok")
+        provider.last_answered = inf
+        assert command.exit_code() == 130
+        assert [row["state"] for row in rows(invoke, database)] == ["waiting"]
+
+
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
@@ -122,6 +168,7 @@ def test_a_server_whose_key_is_refused_ends_as_wrongly_configured(
         (["serve", "DSN", "--teams", "missing.toml"], "missing.toml"),
         (["serve", "DSN", "--teams", "TEAMS", "--problems", "none"], "problem is 'none'; expected"),
         (["serve", "DSN", "--teams", "TEAMS", "--jobs", "0"], "--jobs"),
+        (["serve", "DSN", "--teams", "TEAMS", "--host", "here"], "--host: got 'here', expected"),
     ],
 )
 def test_wrong_words_are_refused_in_one_line(database, teams, invoke, words, fault):
