@@ -98,6 +98,7 @@ class RunServer:
         teams: Mapping[str, Team],
         parent: Path,
         at_once: int,
+        planned: Mapping[str, Problem] | None = None,
     ) -> None:
         """Open the queue, and the purse of each team.
 
@@ -108,6 +109,7 @@ class RunServer:
             teams: The teams by name.
             parent: Parent of the folders of the runs on this machine.
             at_once: Most runs at the same time.
+            planned: Problems by name whose initial program is evaluated already, as in a plan.
 
         Raises:
             ValueError: A purse has another policy, or a higher budget.
@@ -119,6 +121,7 @@ class RunServer:
         self._store, self._queue = RunStore.postgres(address), JobQueue(address)
         self._running: dict[str, _Execution] = {}
         self._planned = {name: each for name, each in problems.items() if isinstance(each, Problem)}
+        self._planned |= planned or {}
         self._lock, self._ending, self._has_changed = Lock(), Event(), Event()
         self._planning: defaultdict[str, Lock] = defaultdict(Lock)
         self._lease: Lease | None = None

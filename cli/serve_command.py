@@ -190,10 +190,12 @@ def _server(
     from costada.runs.plan import SearchRequest, plan_run
 
     known = named_problems(split_list("--problems", problems) if problems else problem_names())
-    request = SearchRequest(checked_config({**settings, "problem": next(iter(known.values()))}))
-    layer = plan_run(request).sandbox
-    server = RunServer(database, known, request, read_teams(teams), out, jobs)
-    return server, described_layer(layer) if layer else "up to the problem"
+    first, problem = next(iter(known.items()))
+    request = SearchRequest(checked_config({**settings, "problem": problem}))
+    plan = plan_run(request)
+    planned = {first: plan.problem}
+    server = RunServer(database, known, request, read_teams(teams), out, jobs, planned)
+    return server, described_layer(plan.sandbox) if plan.sandbox else "up to the problem"
 
 
 def enqueue(

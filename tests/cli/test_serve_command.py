@@ -46,6 +46,24 @@ def server(database, teams, tmp_path):
     assert command.exit_code() == 130
 
 
+@pytest.fixture
+def begin(tmp_path):
+    """Begins `costada serve WORDS`, which is killed at the end if it still runs."""
+    commands = []
+
+    def begun(*words):
+        words = "serve", *words, "--out", tmp_path / "runs"
+        commands.append(BegunCommand(tmp_path / "server.txt", *words))
+        commands[-1].wait_for("at most 100 runs at once")
+        return commands[-1]
+
+    yield begun
+    for each in commands:
+        if each.exit_code(within=0) is None:
+            each.send_signal(signal.SIGKILL)
+            each.exit_code()
+
+
 def rows(invoke, database):
     return json.loads(invoke("queue", database, "--json").stdout)
 
@@ -80,14 +98,13 @@ def test_runs_are_enqueued_served_and_listed(server, database, invoke, tmp_path)
 
 
 def test_a_server_whose_key_is_refused_ends_as_wrongly_configured(
-    database, teams, invoke, tmp_path, monkeypatch
+    begin, database, teams, invoke, monkeypatch
 ):
     monkeypatch.setenv("OPENAI_API_KEY", "wrong")
     with BillingServer(default=Refusal(401, "wrong key")) as billing:
-        words = "--teams", teams, "--problems", "circle_packing", "--out", tmp_path / "runs"
+        words = "--teams", teams, "--problems", "circle_packing"
         model = "--model", "openai:mine", "--base-url", billing.url, "--price", "1,1"
-        command = BegunCommand(tmp_path / "server.txt", "serve", database, *words, *model)
-        command.wait_for("at most 100 runs at once")
+        command = begin(database, *words, *model)
         options = "--team", "red", "--budget", "0.2", "--seeds", "3"
         assert invoke("enqueue", database, "circle_packing", *options).exit_code == 0
         assert command.exit_code() == 2
@@ -101,6 +118,35 @@ def test_a_server_whose_key_is_refused_ends_as_wrongly_configured(
     assert "status 401" in waiting[0]["error"]
 
 
+LOGGING = """from pathlib import Path
+
+
+def score(output):
+    with Path(r"{log}").open("a") as log:
+        log.write(f"{{output}}\\n")
+    return {{"combined_score": output}}
+"""
+
+
+def test_the_initial_program_of_the_first_problem_is_evaluated_once(
+    begin, database, teams, near, invoke, tmp_path
+):
+    folder, log = tmp_path / "logging", tmp_path / "outputs"
+    folder.mkdir()
+    for name in ("problem.md", "initial_program.py"):
+        (folder / name).write_text((near / name).read_text())
+    (folder / "problem.toml").write_text('entry_point = "value"\n')
+    (folder / "evaluator.py").write_text(LOGGING.format(log=log))
+    command = begin(database, "--teams", teams, "--problems", folder)
+    [first] = log.read_text().split()
+    options = "--team", "red", "--budget", "0.01", "--seeds", "2"
+    assert invoke("enqueue", database, "logging", *options).exit_code == 0
+    within(SECONDS, lambda: {row["state"] for row in rows(invoke, database)} == {"finished"})
+    assert log.read_text().split().count(first) == 1
+    command.send_signal(signal.SIGTERM)
+    assert command.exit_code() == 130
+
+
 def asked(address):
     """Status and text of the answer at an address."""
     try:
@@ -110,17 +156,14 @@ def asked(address):
         return error.code, error.read().decode().strip()
 
 
-def test_a_server_says_whether_it_lives_and_takes_jobs(teams, invoke, tmp_path, monkeypatch):
+def test_a_server_says_whether_it_lives_and_takes_jobs(begin, teams, invoke, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     provider, port = Provider(last_answered=0), free_port()
     with BillingServer(default=provider.answer) as billing, started_server() as postgres:
         database = postgres.address
-        words = "--teams", teams, "--problems", "circle_packing", "--out", tmp_path / "runs"
+        words = "--teams", teams, "--problems", "circle_packing", "--port", str(port)
         words += "--model", "openai:mine", "--base-url", billing.url, "--price", "1,1"
-        command = BegunCommand(
-            tmp_path / "server.txt", "serve", database, *words, "--port", str(port)
-        )
-        command.wait_for("at most 100 runs at once")
+        command = begin(database, *words)
         live, ready = (f"http://127.0.0.1:{port}/{path}" for path in ("live", "ready"))
         within(SECONDS, lambda: asked(ready) == (200, "ok"))
         assert asked(live) == (200, "ok")
