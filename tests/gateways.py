@@ -68,7 +68,7 @@ class Gateway:
         self.journal = folder / "gateway.sqlite"
         self.log = folder / "gateway.log"
         self.call = "run/1/generation/1"
-        self._settings = {"upstream": upstream, "call_timeout": 3600.0}
+        self._settings = {"upstream": upstream, "call_timeout": 3600.0, "port": 0, "token": ""}
         self._options = options
         self.address: GatewayAddress = self.start()
 

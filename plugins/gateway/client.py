@@ -1,8 +1,11 @@
 """A run's side of the gateway: models that call through it, holding and stopping it."""
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from http.client import HTTPConnection, HTTPException
+import logging
+from collections.abc import Callable
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from socket import SHUT_RDWR
+from threading import Lock, Thread
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
@@ -21,6 +24,7 @@ from costada.plugins.gateway.gateway_protocol import HOLD, STOP, TOKEN_HEADER, G
 
 ChatModel = Runnable[LanguageModelInput, AIMessage]
 CONTROL_SECONDS = 10.0
+LOG = logging.getLogger("costada.gateway")
 BYPASSED = "requests would bypass the gateway"
 
 
@@ -51,21 +55,81 @@ def _address(model: BaseChatModel) -> str:
     return (AskedModel(model).base_url or "").rstrip("/")
 
 
-@contextmanager
-def hold_gateway(address: GatewayAddress) -> Iterator[None]:
-    """Keep a gateway from ending as unused; the system lets go when this process dies.
+class HeldGateway:
+    """Keeps a gateway from ending as unused, until it is released or this process dies.
+
+    A gateway that dies is started again. One that was stopped is not.
+    """
+
+    def __init__(
+        self, address: GatewayAddress, again: Callable[[GatewayAddress], GatewayAddress]
+    ) -> None:
+        """Hold a gateway.
+
+        Args:
+            address: Where it is.
+            again: Starts it again, if possible so that its clients find it.
+
+        Raises:
+            OSError: The gateway does not answer.
+            ValueError: It does not accept the token.
+        """
+        self._address, self._again = address, again
+        self._lock, self._is_released = Lock(), False
+        self._connection, self._answer = _holding(address)
+        self._watching = Thread(target=self._watch, name="gateway", daemon=True)
+        self._watching.start()
+
+    def release(self) -> None:
+        """Let the gateway end as unused."""
+        with self._lock:
+            self._is_released = True
+            with suppress(OSError):  # it has ended
+                self._connection.sock.shutdown(SHUT_RDWR)
+        self._watching.join()
+        self._connection.close()
+
+    def _watch(self) -> None:
+        """Start the gateway again whenever it dies."""
+        while self._has_died():
+            try:
+                address = self._again(self._address)
+                connection, answer = _holding(address)
+            except (ValueError, OSError) as error:
+                LOG.warning("a gateway has died, and cannot be started again: %s", error)
+                return
+            with self._lock:
+                self._connection.close()
+                self._address, self._connection, self._answer = address, connection, answer
+                if self._is_released:
+                    return
+
+    def _has_died(self) -> bool:
+        """Wait for the end of the gateway, or until it is released; whether it has died."""
+        try:
+            with self._answer:
+                self._answer.read()
+        except (HTTPException, OSError):
+            return not self._is_released
+        return False
+
+
+def _holding(address: GatewayAddress) -> tuple[HTTPConnection, HTTPResponse]:
+    """The connection that keeps a gateway from ending, and its answer, which ends if it is stopped.
 
     Raises:
         OSError: The gateway does not answer.
         ValueError: It does not accept the token.
     """
-    with closing(_connection(address)) as connection:
-        connection.request("GET", HOLD, headers={TOKEN_HEADER: address.token})
-        with closing(connection.getresponse()) as response:
-            if response.status != 200:
-                message = f"{address.base_url}: not a gateway of CostAda, status {response.status}"
-                raise ValueError(message)
-            yield
+    connection = _connection(address)
+    connection.request("GET", HOLD, headers={TOKEN_HEADER: address.token})
+    answer = connection.getresponse()
+    if answer.status != 200:
+        connection.close()
+        message = f"{address.base_url}: not a gateway of CostAda, status {answer.status}"
+        raise ValueError(message)
+    connection.sock.settimeout(None)
+    return connection, answer
 
 
 def stop_gateway(address: GatewayAddress) -> None:

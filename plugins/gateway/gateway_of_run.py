@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import reduce
+from functools import partial, reduce
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic, sleep
@@ -17,7 +17,7 @@ from costada.models.runnable_tree import with_every_model_changed
 from costada.plugins.gateway.client import (
     BYPASSED,
     ChatModel,
-    hold_gateway,
+    HeldGateway,
     stop_gateway,
     through_gateway,
     upstreams,
@@ -72,14 +72,15 @@ def through_gateways(
     addresses = []
     with ExitStack() as held:
         for number, upstream in enumerate(_upstreams(models), 1):
-            address = _running(folder, number, upstream, call_timeout)
-            held.enter_context(hold_gateway(address))
+            again = partial(_start, folder, number, upstream, call_timeout)
+            address = _running(folder, number, upstream) or again(None)
+            held.callback(HeldGateway(address, again).release)
             addresses.append(address)
         yield lambda model: reduce(through_gateway, addresses, model)
 
 
-def _running(folder: RunFolder, number: int, upstream: str, call_timeout: float) -> GatewayAddress:
-    """The gateway of a server, which is started unless it runs."""
+def _running(folder: RunFolder, number: int, upstream: str) -> GatewayAddress | None:
+    """The gateway of a server if it runs; raises `ValueError` if its journal is missing."""
     journal = gateway_journal(folder, number)
     if gateway_log(folder, number).exists() and not journal.exists():
         raise ValueError(
@@ -89,8 +90,8 @@ def _running(folder: RunFolder, number: int, upstream: str, call_timeout: float)
     address = read_address(address_file(journal))
     if address is not None and address.upstream != upstream:
         _stop(journal, address)
-        address = None
-    return address or _start(folder, number, upstream, call_timeout)
+        return None
+    return address
 
 
 def check_models(models: Sequence[ChatModel], menu: Sequence[MenuModel] = ()) -> None:
@@ -153,9 +154,16 @@ def _upstreams(models: Sequence[ChatModel]) -> list[str]:
     return found
 
 
-def _start(folder: RunFolder, number: int, upstream: str, call_timeout: float) -> GatewayAddress:
+def _start(
+    folder: RunFolder,
+    number: int,
+    upstream: str,
+    call_timeout: float,
+    before: GatewayAddress | None,
+) -> GatewayAddress:
+    """Start the gateway of a server, or start one again that has died."""
     journal = gateway_journal(folder, number)
-    STARTER.start(upstream, journal, gateway_log(folder, number), call_timeout)
+    STARTER.start(upstream, journal, gateway_log(folder, number), call_timeout, before)
     address = read_address(address_file(journal))
     if address is None:
         raise ValueError("gateway: ended at once")

@@ -76,8 +76,10 @@ async def _serve(idle_seconds: float) -> None:
         settings = GatewaySettings(
             given["upstream"],
             Path(given["journal"]),
-            idle_seconds=idle_seconds,
-            call_timeout=given["call_timeout"],
+            given["port"],
+            idle_seconds,
+            given["call_timeout"],
+            given["token"],
         )
         stopping, started = asyncio.Event(), loop.create_future()
         gateway = loop.create_task(_run(settings, Path(given["log"]), stopping, started))

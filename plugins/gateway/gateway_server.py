@@ -64,6 +64,7 @@ class GatewaySettings:
         port: Where to listen on 127.0.0.1; 0: any free port.
         idle_seconds: It ends after so long without a client and without a running request.
         call_timeout: Seconds after which a response is given up as lost.
+        token: What clients must show; empty for a new one.
     """
 
     upstream: str
@@ -71,6 +72,7 @@ class GatewaySettings:
     port: int = 0
     idle_seconds: float = IDLE_SECONDS
     call_timeout: float = CALL_TIMEOUT
+    token: str = ""
 
 
 def serve(settings: GatewaySettings, announce: Callable[[GatewayAddress], None]) -> None:
@@ -141,7 +143,8 @@ async def serve_journal(
             log(f"{journal.num_lost} requests had no response when the last gateway ended: lost")
         upstream = Upstream(upstream_url, settings.call_timeout)
         dispatcher = Dispatcher(upstream, journal, log)
-        server = Server(dispatcher, secrets.token_urlsafe(_TOKEN_BYTES), stopping)
+        token = settings.token or secrets.token_urlsafe(_TOKEN_BYTES)
+        server = Server(dispatcher, token, stopping)
         runner = web.AppRunner(
             server.application(),
             handle_signals=False,

@@ -12,6 +12,7 @@ from subprocess import PIPE, Popen
 from threading import Lock
 
 from costada.evaluators.sandbox.helper_environment import NETWORK, helper_environment
+from costada.plugins.gateway.gateway_protocol import GatewayAddress
 
 ENTRY = "costada.plugins.gateway.gateway_process"
 START_SECONDS = 60.0
@@ -24,7 +25,14 @@ class GatewayStarter:
         self._lock = Lock()
         self._process: tuple[Popen[bytes], socket.socket] | None = None
 
-    def start(self, upstream: str, journal: Path, log: Path, call_timeout: float) -> None:
+    def start(
+        self,
+        upstream: str,
+        journal: Path,
+        log: Path,
+        call_timeout: float,
+        before: GatewayAddress | None = None,
+    ) -> None:
         """Start a gateway; `gateway_protocol.read_address` finds it then.
 
         Args:
@@ -32,6 +40,7 @@ class GatewayStarter:
             journal: Its file, next to the address file.
             log: The file in which it tells of lost responses and of its end.
             call_timeout: Seconds after which a response is given up as lost.
+            before: A gateway of the same journal that has died; its clients get this one instead.
 
         Raises:
             ValueError: It cannot be started.
@@ -41,6 +50,8 @@ class GatewayStarter:
             "journal": str(journal.absolute()),
             "log": str(log.absolute()),
             "call_timeout": call_timeout,
+            "port": before.port if before else 0,
+            "token": before.token if before else "",
         }
         line = f"{json.dumps(given)}\n".encode()
         with self._lock:

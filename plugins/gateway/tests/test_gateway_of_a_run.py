@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -19,6 +20,7 @@ from langchain_openai import ChatOpenAI
 from menu_provider import answer
 from pydantic import SecretStr
 from toy_graph import calls_of
+from waiting import within
 
 from costada.controller.constants import Constants
 from costada.models.asking import has_gateway, with_call_key
@@ -79,10 +81,20 @@ def plan(server):
     )
 
 
+def file_of(folder):
+    return address_file(gateway_journal(folder))
+
+
 def address_of(folder):
-    address = read_address(address_file(gateway_journal(folder)))
+    address = read_address(file_of(folder))
     assert address is not None
     return address
+
+
+def successor(folder, before):
+    """The gateway of a folder if it is another one than before."""
+    found = read_address(file_of(folder))
+    return found if found != before else None
 
 
 def wait_for_end(folder):
@@ -111,6 +123,18 @@ def test_the_gateway_of_a_killed_run_is_found_again_and_a_dead_one_replaced_on_i
         assert ask(third) == "hello"
         assert address_of(folder).pid != address.pid
     assert len(server.bill) == 1
+
+
+def test_gateways_that_die_during_their_runs_are_started_again(plan, folders, server):
+    with gateway_of(plan, folders[0]) as first, gateway_of(plan, folders[1]) as second:
+        assert ask(first) == "hello"
+        addresses = [address_of(each) for each in folders]
+        os.kill(addresses[0].pid, signal.SIGKILL)
+        for each, before in zip(folders, addresses, strict=True):
+            again = within(PATIENCE, partial(successor, each, before))
+            assert (again.port, again.token) == (before.port, before.token)
+        assert ask(first) == ask(second) == "hello"
+    assert len(server.bill) == 2  # the first one was asked for before
 
 
 def test_a_run_resumed_with_another_server_gets_another_gateway(plan, folder):

@@ -18,7 +18,7 @@ from gateways import PATIENCE, Gate, Gateway, until
 from ports import refusing_port
 
 from costada.models.connection import CALL_HEADER
-from costada.plugins.gateway.client import hold_gateway, stop_gateway
+from costada.plugins.gateway.client import HeldGateway, stop_gateway
 from costada.plugins.gateway.gateway_protocol import TOKEN_HEADER, address_file, is_held
 from costada.plugins.gateway.response_journal import RequestState
 
@@ -218,10 +218,11 @@ def test_an_unused_gateway_ends(server: BillingServer, tmp_path: Path):
 @pytest.mark.process
 def test_a_gateway_that_is_held_does_not_end(server: BillingServer, tmp_path: Path):
     gateway = Gateway(tmp_path, server.url, "--idle-seconds", "0.4")
-    with hold_gateway(gateway.address):
-        with pytest.raises(AssertionError):
-            until(lambda: not is_held(address_file(gateway.journal)), seconds=1.0)
-        assert gateway.ask().content == "hello"
+    held = HeldGateway(gateway.address, lambda _: gateway.start())
+    with pytest.raises(AssertionError):
+        until(lambda: not is_held(address_file(gateway.journal)), seconds=1.0)
+    assert gateway.ask().content == "hello"
+    held.release()
     gateway.wait()
 
 
