@@ -63,15 +63,17 @@ def open_account(run_id: str, context: RunContext) -> Purse | None:
 
 
 def _begin_slice(known: KnownAccount, account: Purse, run_id: str, context: RunContext) -> None:
-    """Settle what a process that died has left, once in an execution, and reserve a slice."""
+    """Settle the account, once in an execution, and reserve a slice.
+
+    A process that died may have left a slice, and the purse may have lost entries in a failover.
+    """
     if not known.is_executing or known.is_settled:
         return
     dollars = Decimal(str(context.settings.purse_slice or 0))
-    if dollars or has_slice(account):
-        reserve, settled = settle(
-            account, context.store, run_id, counts_lost=context.counts_lost, reserve=dollars
-        )
-        known.slice = PurseSlice(account, dollars, settled, reserve) if dollars else None
+    reserve, settled = settle(
+        account, context.store, run_id, counts_lost=context.counts_lost, reserve=dollars
+    )
+    known.slice = PurseSlice(account, dollars, settled, reserve) if dollars else None
     known.is_settled = True
 
 
@@ -160,9 +162,8 @@ def settle(
     Returns:
         What is reserved now, at most `reserve`, and the entries.
     """
-    recorded = {
-        each.key: (each.cost, each.bound) for each in account.calls() if ENTRY.fullmatch(each.key)
-    }
+    present = {each.key: (each.cost, each.bound) for each in account.calls()}
+    recorded = {key: amounts for key, amounts in present.items() if ENTRY.fullmatch(key)}
     costs = {
         entry_of(ticket): (cost, bound if counts_lost else NOTHING[1])
         for ticket, (cost, bound) in store.ledger.step_costs(run_id).items()
@@ -171,6 +172,8 @@ def settle(
     changed = {
         key: amounts for key, amounts in entries.items() if amounts != recorded.get(key, NOTHING)
     }
+    if not changed and not reserve and present.get(SLICE, NOTHING) == NOTHING:
+        return NOTHING[0], entries
     return account.put_and_reserve(changed, SLICE, reserve), entries
 
 

@@ -1,5 +1,6 @@
 """Who gets the money of a run that draws from a purse of others."""
 
+import shutil
 import signal
 import sqlite3
 from dataclasses import replace
@@ -10,6 +11,7 @@ from begun_commands import BegunCommand
 from langgraph.runtime import RunControl
 from waiting import within
 
+from costada import load_run
 from costada.reports.progress import LoggedNotices
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
@@ -145,3 +147,16 @@ def test_a_stored_run_that_has_no_row_is_not_resumed_without_its_purse(
     run.save(run.load())
     with pytest.raises(ValueError, match=f"expected the purse it began with, '{NAME}'"):
         execute_run(plan_run(config), run, LoggedNotices(), RunControl())
+
+
+def test_a_restored_purse_gets_what_a_resumed_run_has_spent(invoke, near, address, tmp_path):
+    address.create(1, "crossing").close()
+    backup, out = tmp_path / "backup.sqlite", tmp_path / "run"
+    shutil.copy(address.path, backup)
+    words = "--purse", str(address), "--max-iterations"
+    assert invoke("run", near, "--budget", 0.5, "--out", out, *words, 3).exit_code == 0
+    shutil.copy(backup, address.path)
+    assert invoke("resume", out, *words, 4).exit_code == 0
+    run = load_run(out)
+    with address.open() as purse:
+        assert float(purse.spent) == pytest.approx(run.spent)

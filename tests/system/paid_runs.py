@@ -15,17 +15,19 @@ PURSE = 1000
 
 
 def run_paid(folder, url, database, **options):
-    """Begin or resume the run of a folder in a database, in this process; what it has found."""
+    """Begin or resume a run in this process; what it has found.
+
+    It is kept in the database of its purse, and with `store=None` in its folder.
+    """
     with Purse(PURSE, dsn=database) as purse:
         return discover(
             toy_problem(),
             chat_model("openai:stand-in", base_url=url, retry_wait=0, max_tokens=CAP),
             out=folder,
-            store=database,
             purse=purse,
             price=Price(PRICE_IN, PRICE_OUT),
             seed=SEED,
-            **{"budget": 5.0, **options},
+            **{"budget": 5.0, "store": database, **options},
         )
 
 

@@ -13,6 +13,7 @@ from waiting import within
 from warm import PROCESSES
 
 from costada.agents.search_service import SearchService
+from costada.nodes.calls.purse_slice import SLICE
 from costada.runs.config import RunConfig
 from costada.runs.plan import SearchRequest
 from costada.runs.resume import LOST_STEPS
@@ -22,6 +23,9 @@ from costada.store.postgres_lease import Leases
 from costada.store.purse import Purse
 
 pytestmark = pytest.mark.process
+
+SMALL_SLICE, LARGE_SLICE = 0.02, 1.0
+"""Slices of an account that are used up within a few requests, and by no run here."""
 
 SEEN, KILLED, ITERATIONS = 6, 12, 16
 """Requests that the standby has, those that are sent when its server is killed, and the run's."""
@@ -34,18 +38,23 @@ def address_of_both(primary, standby):
 
 
 @pytest.mark.parametrize(
-    ("parallel", "is_behind", "gateway"),
+    ("parallel", "is_behind", "gateway", "purse_slice"),
     [
-        (1, True, False),
-        (1, False, False),
-        (4, True, False),
-        (4, False, False),
-        (1, True, True),
-        (4, True, True),
+        (1, True, False, None),
+        (1, False, False, None),
+        (4, True, False, None),
+        (4, False, False, None),
+        (1, True, True, None),
+        (4, True, True, None),
+        (1, True, False, SMALL_SLICE),
+        (4, True, False, SMALL_SLICE),
+        (4, False, False, SMALL_SLICE),
+        (4, True, False, LARGE_SLICE),
+        (1, True, True, SMALL_SLICE),
     ],
 )
 def test_a_run_goes_on_by_itself_and_counts_what_its_server_lacks(
-    parallel, is_behind, gateway, provider, url, tmp_path
+    parallel, is_behind, gateway, purse_slice, provider, url, tmp_path
 ):
     provider.last_answered = SEEN
     with started_server() as primary, placed_server() as standby:
@@ -55,6 +64,7 @@ def test_a_run_goes_on_by_itself_and_counts_what_its_server_lacks(
         database = address_of_both(primary, standby)
         words = tmp_path / "hex", url, database
         own = {"parallel": parallel, "gateway": gateway, "max_iterations": ITERATIONS}
+        own["purse_slice"] = purse_slice
         process = PROCESSES.Process(target=run_paid, args=words, kwargs=own)
         process.start()
         within(60, lambda: provider.billed.total() >= SEEN)
@@ -76,6 +86,41 @@ def test_a_run_goes_on_by_itself_and_counts_what_its_server_lacks(
         if is_exact:
             assert ledger == provider.bill
         assert spent_from(standby.address) >= provider.bill
+        if is_exact and purse_slice:
+            assert spent_from(standby.address) == provider.bill
+
+
+@pytest.mark.parametrize("purse_slice", [None, SMALL_SLICE, LARGE_SLICE])
+def test_a_purse_that_lacks_writes_gets_them_from_the_files_of_its_runs(
+    purse_slice, provider, url, tmp_path
+):
+    provider.last_answered = SEEN
+    with started_server() as primary, placed_server() as standby:
+        standby.begin_as_standby_of(primary)
+        words = url, address_of_both(primary, standby)
+        own = {"parallel": 4, "gateway": False, "max_iterations": ITERATIONS}
+        own |= {"purse_slice": purse_slice, "store": None}
+        processes = [
+            PROCESSES.Process(target=run_paid, args=(tmp_path / name, *words), kwargs=own)
+            for name in ("one", "two")
+        ]
+        for each in processes:
+            each.start()
+        within(60, lambda: provider.billed.total() >= SEEN)
+        standby.control("stop")
+        provider.last_answered = 2 * KILLED
+        within(60, lambda: provider.billed.total() >= 2 * KILLED)
+        primary.control("stop", "--mode=immediate")
+        standby.control("start")
+        provider.last_answered = inf
+        standby.control("promote")
+        for each in processes:
+            each.join(120)
+            assert each.exitcode == 0
+        with Purse(PURSE, dsn=standby.address) as purse:
+            assert purse.spent >= provider.bill
+            assert purse.remaining == PURSE - purse.spent
+            assert not any(each.bound for each in purse.calls() if each.key == SLICE)
 
 
 SET_BACK = "UPDATE costada.costada_lease SET epoch = 0, seconds = 0"

@@ -24,13 +24,18 @@ def check_ledger(database, bill):
     assert roles.count(LOST_STEPS) == 1
 
 
-@pytest.mark.parametrize("parallel", [1, 4])
-def test_what_a_restored_database_lacks_is_told_and_counted(parallel, provider, url, tmp_path):
+@pytest.mark.parametrize(
+    ("parallel", "purse_slice"), [(1, None), (4, None), (1, 0.02), (4, 0.02), (4, 1.0)]
+)
+def test_what_a_restored_database_lacks_is_told_and_counted(
+    parallel, purse_slice, provider, url, tmp_path
+):
     folder, dump = tmp_path / "hex", tmp_path / "dump"
     provider.last_answered = DUMPED
     with started_server() as server:
         programs = server.programs
         own = {"parallel": parallel, "gateway": False, "max_iterations": ITERATIONS}
+        own["purse_slice"] = purse_slice
         process = PROCESSES.Process(target=run_paid, args=(folder, url, server.address), kwargs=own)
         process.start()
         within(60, lambda: provider.billed.total() >= DUMPED)
