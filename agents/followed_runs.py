@@ -154,7 +154,7 @@ class BackgroundRun(LoggedProgress):
             phase,
             self._row,
             self._purse,
-            spent=_spent(self._account, phase, self._row, self._plan.settings.purse_slice),
+            spent=spent_of(self._account, phase, self._row, self._plan.settings.purse_slice),
             budget=self._plan.budget,
             stop_reason="" if reason == "interrupted" else reason,
             error=self._error or (UNEXPECTED if phase == "failed" else ""),
@@ -248,19 +248,14 @@ class EarlierRun:
             phase = "finished" if reason else "interrupted"
             if self.known and not reason:
                 phase, error = self.known["phase"], self.known["error"]
-        row = None
-        if is_there(self.folder.database):
-            with RunStore.at(self.folder.database, is_read_only=True) as store:
-                run_id = store.last_run()
-                if last := store.last_step(run_id):
-                    row = cast(TraceRow, record(store.step_line(run_id, last)))
+        row = last_row(self.folder)
         return status_of(
             self.folder,
             _problem_name(config.problem),
             phase,
             row,
             self.purse,
-            spent=_spent(account, phase, row, config.purse_slice),
+            spent=spent_of(account, phase, row, config.purse_slice),
             budget=config.budget,
             stop_reason=reason,
             error=error,
@@ -273,7 +268,17 @@ class EarlierRun:
         return self.object_of(config) or problem_named(config.problem)
 
 
-def _spent(
+def last_row(folder: RunFolder) -> TraceRow | None:
+    """The trace row of a run's last iteration, `None` before the first."""
+    if not is_there(folder.database):
+        return None
+    with RunStore.at(folder.database, is_read_only=True) as store:
+        run_id = store.last_run()
+        last = store.last_step(run_id)
+        return cast(TraceRow, record(store.step_line(run_id, last))) if last else None
+
+
+def spent_of(
     account: Account | Purse | None, phase: RunPhase, row: TraceRow | None, has_slices: object
 ) -> float:
     """Dollars that a run has spent; while it reserves slices of its account, up to its last row."""

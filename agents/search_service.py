@@ -201,7 +201,7 @@ class SearchService:
         add_program_text(run.folder, program, run.problem.candidate_name)
         return run
 
-    def extend(self, name: str, dollars: float, target: float | None = None) -> BackgroundRun:
+    def extend(self, name: str, dollars: float, target: float | None = None) -> FollowedRun:
         """Continue a run that does not run, within its budget and further dollars.
 
         It keeps its target unless it gets another one.

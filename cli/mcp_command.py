@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from costada.cli import options
-from costada.cli.command_errors import announce, keeping_output_clean, refusing
+from costada.cli.command_errors import announce, keeping_output_clean, naming_options, refusing
 from costada.cli.setting_options import ALL_SETTINGS, with_settings
 from costada.cli.span_export import send_spans
 from costada.evaluators.registry import problem_names
@@ -21,7 +21,7 @@ from costada.reports.terminal import show
 from costada.runs.config import RunConfig
 from costada.runs.folder import DEFAULT_PARENT
 from costada.runs.interruption import ExitCode, ending_on_signal
-from costada.runs.user_input import split_list
+from costada.runs.user_input import as_option, split_list
 from costada.store.address import check_database, is_database, shown_address
 
 if TYPE_CHECKING:
@@ -38,10 +38,19 @@ HTTP_SAVE_SECONDS = 60.0
 TOKEN_VARIABLE = "COSTADA_MCP_TOKEN"  # noqa: S105
 
 MaxBudget = Annotated[
-    float,
-    typer.Option(
-        help="Dollars that all runs share over the purse's life; a hard limit only with"
-        " --budget-policy hard."
+    float | None,
+    options.option(
+        "Dollars that all runs share over the purse's life; a hard limit only with"
+        " --budget-policy hard. Required without --team.",
+        metavar="DOLLARS",
+    ),
+]
+Team = Annotated[
+    str | None,
+    options.option(
+        "Let the servers of the queue in --store execute the runs, as jobs of this team, which"
+        " pays for them.",
+        metavar="NAME",
     ),
 ]
 PursePlace = Annotated[
@@ -100,11 +109,12 @@ SHARED_SETTINGS = [name for name in ALL_SETTINGS if name not in CHOSEN_BY_CLIENT
 @with_settings(*SHARED_SETTINGS)
 def mcp(
     settings: Callable[[], dict[str, Any]],
-    max_budget: MaxBudget,
+    max_budget: MaxBudget = None,
     purse: PursePlace = None,
     problems: Problems = None,
     out: Parent = DEFAULT_PARENT,
     store: Store = None,
+    team: Team = None,
     http: Http = False,
     host: Host = None,
     port: Port = None,
@@ -122,9 +132,16 @@ def mcp(
             given = f"--host: got {host}" if port is None else f"--port: got {port}"
             raise ValueError(f"{given} without --http, expected both or none")
         token = _token(host) if http else ""
-        _check_money(max_budget, purse, store)
         with keeping_output_clean():
-            service = _service(settings, max_budget, purse, problems, out, store)
+            if team is None:
+                dollars = _checked_dollars(max_budget, purse, store)
+                service = _service(settings, dollars, purse, problems, out, store)
+            else:
+                if max_budget is not None or purse is not None:
+                    raise ValueError(
+                        "--team: got one with --max-budget or --purse, expected it alone"
+                    )
+                service = _queued(settings(), team, problems, out, store)
             layer = service.check()
             if store is None:
                 service.paid.reclaim()
@@ -132,13 +149,16 @@ def mcp(
     send_spans()
     with ending_on_signal():
         try:
-            _serve(service, layer, http=http, host=host, port=port, token=token)
+            is_here = team is None
+            _serve(service, layer, is_here=is_here, http=http, host=host, port=port, token=token)
         finally:
             service.end(HTTP_SAVE_SECONDS if http else SAVE_SECONDS)
 
 
-def _check_money(max_budget: float, purse: str | None, store: str | None) -> None:
-    """Raise `ValueError` if the budget or the place of the purse is wrong."""
+def _checked_dollars(max_budget: float | None, purse: str | None, store: str | None) -> float:
+    """The budget; raises `ValueError` if it or the place of the purse is wrong."""
+    if max_budget is None:
+        raise ValueError("--max-budget: is missing, expected dollars, or --team with --store")
     if not 0 < max_budget < inf:
         raise ValueError(f"--max-budget: got {max_budget:g}, expected finite dollars above 0")
     if store is not None:
@@ -148,6 +168,7 @@ def _check_money(max_budget: float, purse: str | None, store: str | None) -> Non
             raise ValueError(f"--purse: got {place} with --store, which keeps the purse")
     if purse is not None and is_database(purse):
         check_database(purse, "--purse")
+    return max_budget
 
 
 def _service(
@@ -179,16 +200,44 @@ def _service(
     )
 
 
+def _queued(
+    given: dict[str, Any], team: str, problems: str | None, out: Path, store: str | None
+) -> SearchService:
+    """The service that adds searches to a queue; raises as these do."""
+    from costada.agents.job_clients import queue_of
+    from costada.agents.queued_searches import QueuedSearches
+    from costada.agents.search_service import named_problems
+    from costada.runs.plan import SearchRequest
+    from costada.runs.shared_purse import PurseAddress
+    from costada.store.job_queue import JobQueue
+
+    if store is None:
+        raise ValueError("--store: is missing, expected the database of the queue with --team")
+    check_database(store)
+    if others := [as_option(name) for name in given if name != "target"]:
+        raise ValueError(f"{', '.join(others)}: not with --team, whose servers have all settings")
+    known = named_problems(split_list("--problems", problems) if problems else problem_names())
+    with naming_options("team"), queue_of(store, team):
+        purse = PurseAddress(store, team).open()
+    any_run = {"problem": next(iter(known.values())), "budget_policy": purse.policy}
+    request = SearchRequest(RunConfig.model_validate({**given, **any_run}))
+    return QueuedSearches(known, request, purse, out, store, team=team, queue=JobQueue(store))
+
+
 def _serve(
     service: SearchService,
     layer: Layer | None,
     *,
+    is_here: bool,
     http: bool,
     host: str | None,
     port: int | None,
     token: str,
 ) -> None:
-    """Serve until the client leaves or a signal arrives; an empty token stands for a new one."""
+    """Serve until the client leaves or a signal arrives; an empty token stands for a new one.
+
+    `is_here` says whether this process executes the runs.
+    """
     from costada.agents.health_paths import ADDRESS
     from costada.agents.mcp import serve_over_http, serve_over_stdio
     from costada.evaluators.sandbox.layer_choice import described_layer
@@ -204,7 +253,8 @@ def _serve(
     else:
         token = new_token()
         show(f"{address}?token={token}")  # nobody else knows it
-    sandbox = described_layer(layer) if layer else "up to the problem"
+    unknown = "up to the problem" if is_here else "up to the servers of the queue"
+    sandbox = described_layer(layer) if layer else unknown
     announce(f"sandbox: {sandbox}", sandbox=sandbox)
     serve_over_http(service, place, number, token)
 

@@ -418,7 +418,7 @@ def test_http_requests_without_the_token_or_from_another_host_are_refused(heard)
 @pytest.mark.parametrize(
     ("more", "text"),
     [
-        ([], "Missing option '--max-budget'"),
+        ([], "--max-budget: is missing, expected dollars"),
         (["--max-budget", -1], "--max-budget: got -1, expected finite dollars above 0"),
         (["--max-budget", 1, "--problems", "toi"], "problem is 'toi'"),
         (["--max-budget", 1, "--problems", "circle_packing,circle_packing"], "got two named"),
