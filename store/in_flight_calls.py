@@ -1,5 +1,6 @@
 """The calls of a store with a request in flight, shared by all who have the store open."""
 
+import os
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,10 @@ class InFlightCalls:
     """The logical calls of one store with a request that was sent and has not ended."""
 
     def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Know of no request, and have a lock that nobody holds."""
         self._changed = Condition()
         self._requests: Counter[Hashable] = Counter()
 
@@ -47,6 +52,17 @@ class InFlightCalls:
 
 _IN_PLACES: WeakValueDictionary[Path | str, InFlightCalls] = WeakValueDictionary()
 _LOOKING_UP = Lock()
+
+
+def _forget_inherited() -> None:
+    """Let a forked process wait neither for threads of its parent nor for their requests."""
+    global _LOOKING_UP
+    _LOOKING_UP = Lock()
+    for each in [*_IN_PLACES.values()]:
+        each.renew()
+
+
+os.register_at_fork(after_in_child=_forget_inherited)
 
 
 def in_flight_calls(place: Place) -> InFlightCalls:
