@@ -165,7 +165,7 @@ def test_removed_jobs_are_gone_and_the_names_of_their_runs_stay_taken(database):
         assert [job.run for job in queue.jobs()] == [third]
         assert queue.counts()["red", "finished"] == 0
         assert add_jobs(database, "red", "toy", {"budget": 1}, range(2)) == ["toy-2", "toy-4"]
-        with pytest.raises(ValueError, match="--name: got 'toy-1', but 'toy-1' is taken"):
+        with pytest.raises(ValueError, match="name: got 'toy-1', but 'toy-1' is taken"):
             add_jobs(database, "red", "toy", {"budget": 1}, [1], name=first)
         lease.release()
 
