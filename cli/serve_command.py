@@ -51,6 +51,14 @@ Database = Annotated[
         metavar="DSN", help="Address of the queue's database, postgresql://USER@HOST/DATABASE."
     ),
 ]
+ServedDatabase = Annotated[
+    str,
+    typer.Argument(
+        metavar="DSN",
+        envvar="COSTADA_STORE",
+        help="Address of the queue's database, postgresql://USER@HOST/DATABASE.",
+    ),
+]
 Teams = Annotated[
     Path,
     options.path_option(
@@ -116,7 +124,7 @@ Forget = Annotated[
 
 @with_settings(*(name for name in ALL_SETTINGS if name not in CHOSEN_BY_JOBS))
 def serve(
-    database: Database,
+    database: ServedDatabase,
     settings: Callable[[], dict[str, Any]],
     teams: Teams,
     problems: Problems = None,

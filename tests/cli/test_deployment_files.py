@@ -39,21 +39,27 @@ def test_base_images_are_named_by_digest(services):
         assert re.search(r":-[\w.-]+:[\w.-]+@sha256:[0-9a-f]{64}}$", each)
 
 
+COMPOSED, SERVERS = ("certificates", "postgres", "scheduler", "worker"), ("mcp", "queue")
+"""Services of `compose.yaml`; the image has the health check of the servers."""
+
+
 @pytest.fixture
 def services():
     return yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
 
 
-def test_the_composed_server_is_started_with_options_that_exist(services):
-    words = (word.partition("=")[0] for word in services["mcp"]["command"])
+@pytest.mark.parametrize("server", ["mcp", "queue"])
+def test_the_composed_servers_are_started_with_options_that_exist(services, server):
+    words = (word.partition("=")[0] for word in services[server]["command"])
     check_commands(" ".join(["costada", *words]))
 
 
 def test_each_composed_service_has_a_health_check_and_takes_secrets_from_the_environment(services):
-    assert set(services) == {"certificates", "postgres", "scheduler", "worker", "mcp"}
+    assert set(services) == {*COMPOSED, *SERVERS}
     image = (ROOT / "Dockerfile").read_text()
     assert "/live" in image.partition("HEALTHCHECK")[2]
-    assert all("healthcheck" in each for name, each in services.items() if name != "mcp")
+    assert all("healthcheck" in services[name] for name in COMPOSED)
+    assert services["queue"]["profiles"] == ["queue"]
     secrets = {
         name: value
         for each in services.values()
@@ -81,11 +87,11 @@ def test_the_composed_server_reads_its_settings_from_a_file_that_is_there(servic
 
 def test_what_runs_the_image_has_limits_and_writes_nowhere_but_into_its_volumes(services):
     own = [each for each in services.values() if each.get("image", "").startswith("costada:")]
-    assert len(own) == 4
+    assert len(own) == 5
     assert all(each["read_only"] and each["mem_limit"] and each["pids_limit"] for each in own)
     assert all(
         each["networks"] == ["inside"] for each in (services["worker"], services["scheduler"])
     )
     assert services["worker"]["entrypoint"][2].startswith("tls://")
-    for each in ("scheduler", "worker", "mcp"):
+    for each in ("scheduler", "worker", *SERVERS):
         assert services[each]["environment"]["DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION"] == "true"

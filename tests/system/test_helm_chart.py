@@ -11,6 +11,9 @@ import pytest
 import yaml
 from doc_blocks import check_commands
 
+from costada.agents.teams import Team, read_teams
+from costada.cli.serve_command import SAVE_SECONDS
+
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "costada"
 IMAGE = {"repository": "registry.local/costada", "digest": "sha256:" + 64 * "1"}
@@ -18,6 +21,15 @@ EVERYTHING = {
     "apiKeys": ["OPENAI_API_KEY", "MY_API_KEY"],
     "image": {"pullSecrets": ["registry"]},
     "networkPolicy": {"clients": [{"namespaceSelector": {"matchLabels": {"team": "a"}}}]},
+    "queue": {
+        "enabled": True,
+        "teams": {
+            "research": {"budget": 5e6, "at_once": 40},
+            "b-2": {"budget": 0.5, "priority": -1},
+        },
+        "environment": {"COSTADA_LOG": "json"},
+        "problemFolders": {"persistentVolumeClaim": {"claimName": "problems"}},
+    },
     "server": {
         "environment": {"COSTADA_LOG": "json"},
         "problemFolders": {"persistentVolumeClaim": {"claimName": "problems"}},
@@ -104,6 +116,10 @@ def test_a_schema_lists_each_value_and_no_other():
         ("scratch=much", "/scratch"),
         ("apiKeys={OPENAI_KEY}", "/apiKeys/0"),
         ("server.environment.OPENAI_API_KEY=sk-1", "'OPENAI_API_KEY'"),
+        ("queue.enabled=true", "/queue/teams"),
+        ("queue.teams.red.money=1", "'money'"),
+        ("queue.jobs=0", "/queue/jobs"),
+        ("queue.environment.OPENAI_API_KEY=sk-1", "'OPENAI_API_KEY'"),
         ("worker.resources.limits.memory=null", "'memory'"),
     ],
 )
@@ -123,7 +139,7 @@ def test_an_image_is_required():
 @needs("helm")
 def test_pods_have_limits_and_no_rights(objects):
     deployments = of_kind(objects, "Deployment")
-    assert set(deployments) == {"server", "scheduler", "worker"}
+    assert set(deployments) - {"queue"} == {"server", "scheduler", "worker"}
     for each in deployments.values():
         pod = each["spec"]["template"]["spec"]
         assert pod["automountServiceAccountToken"] is False
@@ -144,11 +160,30 @@ def test_pods_have_limits_and_no_rights(objects):
 
 
 @needs("helm")
-def test_the_server_is_alive_and_ready_by_its_paths_and_has_options_that_exist(objects):
-    (server,) = of_kind(objects, "Deployment")["server"]["spec"]["template"]["spec"]["containers"]
-    assert server["livenessProbe"]["httpGet"]["path"] == "/live"
-    assert server["readinessProbe"]["httpGet"]["path"] == "/ready"
-    check_commands(" ".join(["costada", *(each.partition("=")[0] for each in server["args"])]))
+def test_servers_are_alive_and_ready_by_their_paths_and_have_options_that_exist(objects):
+    deployments = of_kind(objects, "Deployment")
+    for component in {"server", "queue"} & {*deployments}:
+        pod = deployments[component]["spec"]["template"]["spec"]
+        (server,) = pod["containers"]
+        assert server["livenessProbe"]["httpGet"]["path"] == "/live"
+        assert server["readinessProbe"]["httpGet"]["path"] == "/ready"
+        assert pod["terminationGracePeriodSeconds"] > SAVE_SECONDS
+        check_commands(" ".join(["costada", *(each.partition("=")[0] for each in server["args"])]))
+
+
+@needs("helm")
+def test_servers_of_a_queue_are_there_on_request_with_their_teams(tmp_path):
+    assert "queue" not in of_kind(rendered(), "Deployment")
+    objects = rendered(EVERYTHING)
+    file = tmp_path / "teams.toml"
+    file.write_text(of_kind(objects, "ConfigMap")["queue"]["data"]["teams.toml"])
+    expected = {"research": Team(budget=5e6, at_once=40), "b-2": Team(budget=0.5, priority=-1)}
+    assert read_teams(file) == expected
+    deployment = of_kind(objects, "Deployment")["queue"]
+    volumes = deployment["spec"]["template"]["spec"]["volumes"]
+    (secret,) = (each["secret"] for each in volumes if each["name"] == "secrets")
+    keys = [each["key"] for each in secret["items"]]
+    assert keys == ["COSTADA_STORE", "OPENAI_API_KEY", "MY_API_KEY"]
 
 
 def edges(objects, direction):
@@ -193,8 +228,13 @@ def test_clients_and_workers_reach_the_server_only_where_values_say_so():
     objects = rendered(EVERYTHING)
     between, others = edges(objects, "ingress")
     assert others == [("server", 8000)]
-    assert ("worker", "server", "any") in between
-    assert ("worker", "server", "any") in edges(objects, "egress")[0]
+    outgoing, outside = edges(objects, "egress")
+    for each in ("server", "queue"):
+        assert ("worker", each, "any") in between
+        assert ("worker", each, "any") in outgoing
+        assert (each, "scheduler", 8786) in between
+        assert (each, "scheduler", 8786) in outgoing
+        assert {port for component, port in outside if component == each} == {53, 5432, 443}
     assert of_kind(rendered({"networkPolicy": {"enabled": False}}), "NetworkPolicy") == {}
 
 
@@ -217,7 +257,7 @@ def test_secrets_are_files_of_the_server_and_nowhere_in_clear_text(objects):
             for each in pod["volumes"]
             if "secret" in each
         }
-        secrets = {"costada": 0o440} if component == "server" else {}
+        secrets = {"costada": 0o440} if component in ("server", "queue") else {}
         assert mounted == {"costada-certificates": 0o440, **secrets}
         named = [
             each
@@ -226,7 +266,7 @@ def test_secrets_are_files_of_the_server_and_nowhere_in_clear_text(objects):
         ]
         assert all(each["name"].endswith("_FILE") for each in named)
         assert all(each["value"].startswith("/secrets/") for each in named)
-        assert bool(named) == (component == "server")
+        assert bool(named) == (component in ("server", "queue"))
 
 
 @needs("helm")

@@ -79,3 +79,18 @@ periodSeconds: 10
 timeoutSeconds: 5
 failureThreshold: 6
 {{- end }}
+
+{{/* Of servers, which answer on the address of their pod. */}}
+{{- define "costada.probes" -}}
+startupProbe:
+  httpGet: {path: /live, port: http}
+  periodSeconds: 3
+  failureThreshold: 40
+livenessProbe:
+  httpGet: {path: /live, port: http}
+  timeoutSeconds: 5
+  failureThreshold: 6
+readinessProbe:
+  httpGet: {path: /ready, port: http}
+  timeoutSeconds: 5
+{{- end }}
