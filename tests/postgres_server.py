@@ -65,10 +65,11 @@ class Server:
     def wait_for_standbys(self) -> None:
         """From now on, let a durable commit be on the disk of a standby as well."""
         with psycopg.connect(self.address, autocommit=True) as connection:
-            connection.execute("ALTER SYSTEM SET synchronous_standby_names TO '*'")
+            # Not '*': `pg_basebackup` would be a standby.
+            connection.execute("ALTER SYSTEM SET synchronous_standby_names TO 'walreceiver'")
             connection.execute("SELECT pg_reload_conf()")
             shown = "SHOW synchronous_standby_names"
-        within(60, lambda: self._rows(shown) == [("*",)])
+        within(60, lambda: self._rows(shown) == [("walreceiver",)])
 
     def _rows(self, query: str) -> list[tuple[object, ...]]:
         with psycopg.connect(self.address) as connection:

@@ -50,11 +50,11 @@ def main() -> None:
         started_server() as primary,
         placed_server() as standby,
     ):
+        if given.synchronous:
+            primary.wait_for_standbys()  # first: a standby copies this setting
         standby.begin_as_standby_of(primary)
         database = address_of_both(primary, standby)
         words = Path(work, "run"), billing.url, database
-        if given.synchronous:
-            primary.wait_for_standbys()
         own = {"parallel": given.parallel, "gateway": given.gateway, "budget": 500.0}
         if given.gateway:
             own["order"] = "launch"
