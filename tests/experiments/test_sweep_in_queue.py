@@ -6,6 +6,7 @@ import signal
 
 import pytest
 from begun_commands import BegunCommand
+from postgres_server import started_server
 from queue_servers import purse_of, states
 from waiting import within
 
@@ -150,6 +151,24 @@ def test_cancelled_jobs_are_failed_runs_and_the_same_command_lets_them_wait_agai
     assert states(database) == dict.fromkeys(NAMES, "cancelled")
     serve()
     assert runs_of(invoke(*words, "--json")) == [(0, "finished", None), (1, "finished", None)]
+
+
+@pytest.mark.cluster
+def test_a_sweep_outlasts_a_restart_of_its_database(tmp_path, invoke):
+    with started_server() as server:
+        address = shown_address(server.address)
+        PurseAddress(address, "red").create(1, "crossing").close()
+        place = "--out", tmp_path / "sweep", "--store", address
+        own = "--problems", "near", "--seeds", 2, "--budget", 0.3
+        sweep = begun_sweep(["sweep", *own, *place, "--on", "queue", "--team", "red"], tmp_path)
+        within(SECONDS, lambda: is_waiting(address))
+        sweep.wait_for("2 runs, at most 2 at once")
+        server.control("stop", "--mode=immediate")
+        assert sweep.exit_code(within=3) is None
+        server.control("start")
+        invoke("sweep", "--out", tmp_path / "sweep", "--cancel", "--store", address)
+        assert sweep.exit_code() == FAILED
+        assert "Failed: 2\n  near/seed-0: cancelled" in sweep.said
 
 
 def test_jobs_that_are_not_paid_or_fail_say_why(serve, words, database, invoke, tmp_path):

@@ -103,7 +103,7 @@ def test_runs_are_in_the_database_under_the_names_of_the_sweep(near, undisturbed
 
     again = costada(*words(near, out, url, "--json"))
     assert facts(again) == facts(result)
-    assert "2 finished before" in again.stderr
+    assert "2 runs, all finished before" in again.stderr
 
 
 def test_a_killed_run_is_resumed_by_the_same_command_without_its_files(
