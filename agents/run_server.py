@@ -72,15 +72,11 @@ class _Execution:
 
 
 class _Outcome(NamedTuple):
-    """Why a job has ended, empty if it is tried again; the error, and seconds until then.
-
-    `is_refused`: a provider has refused the server.
-    """
+    """Why a job has ended, empty if it is tried again; the error, and seconds until then."""
 
     ended: str = ""
     error: str = ""
     seconds: float = 0.0
-    is_refused: bool = False
 
 
 class RunServer:
@@ -249,7 +245,7 @@ class RunServer:
             # Each further job of this server would end like this one.
             self._refusal = error
             self._ending.set()
-            return _Outcome("", str(error), is_refused=True)
+            return _Outcome("", str(error))
         except (*HINDRANCES, sqlite3.Error) as error:
             LOG.warning("%s: %s; it is tried again", job.run, error)
             return _Outcome("", str(error), RETRY_SECONDS)
@@ -259,12 +255,14 @@ class RunServer:
 
     def _note(self, execution: _Execution, outcome: _Outcome) -> None:
         """Write how a job has ended, or release it; what fails here is done at the next poll."""
-        job, (ended, error, seconds, is_refused) = execution.job, outcome
-        if is_refused:
-            # A server with another model does not resume a run that was begun with this one.
+        job, (ended, error, seconds) = execution.job, outcome
+        if self._refusal and not ended:
+            # A server with another model does not resume a run that was begun with this one. It may
+            # be another run than the refused one, which was interrupted before its first request.
             folder = self._folder(job)
             if (folder.path / GATEWAY_LOG).exists():
                 installed_gateway().stop(folder)
+            return_money(self._purse(job.team), folder)
             folder.forget_unpaid()
         if ended == UNPAID and self._is_lent(job.team):
             ended, seconds = "", RETRY_SECONDS

@@ -267,6 +267,47 @@ def test_jobs_of_a_server_whose_model_or_account_is_refused_are_done_with_anothe
     assert left == 100 - spent
 
 
+GATED = """import time
+from pathlib import Path
+
+
+def score(output):
+    while not Path(r"{gate}").exists():
+        time.sleep(0.01)
+    return {{"combined_score": output}}
+"""
+
+
+def test_a_run_that_a_refused_server_has_only_begun_is_done_with_another_model(
+    begin, database, billing, provider, near, tmp_path
+):
+    """A second run is planned until the first one was refused; it begins, and asks nothing."""
+    folder, gate = tmp_path / "gated", tmp_path / "gate"
+    folder.mkdir()
+    for name in ("problem.md", "initial_program.py"):
+        (folder / name).write_text((near / name).read_text())
+    (folder / "problem.toml").write_text('entry_point = "value"\n')
+    (folder / "evaluator.py").write_text(GATED.format(gate=gate))
+    billing.default = lambda body: (
+        provider.answer(body) if body["model"] == "stand-in" else Refusal(404)
+    )
+    refused = begin(model="openai:misspelt", folders={"gated": str(folder)})
+    [second] = add_jobs(database, "red", "gated", TOY, [0])
+    within(SECONDS, lambda: states(database)[second] == "running")
+    [first] = add_jobs(database, "red", "toy", TOY, [0])
+    with JobQueue(database) as queue:
+        within(SECONDS, lambda: "404" in queue.jobs_of([first])[0].error)
+    gate.touch()
+    refused.join(SECONDS)
+    assert refused.exitcode == 1
+    with JobQueue(database) as queue:
+        assert queue.jobs_of([second])[0].has_begun
+    assert purse_of(database, "red") == (0, 100)
+    begin(folders={"gated": str(folder)})
+    within(SECONDS, lambda: have_ended(database))
+    assert {*states(database).values()} == {"finished"}
+
+
 def test_jobs_of_a_server_whose_address_is_no_chat_api_are_released(begin, database, billing):
     billing.default = Page()
     refused = begin()
