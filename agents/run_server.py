@@ -25,7 +25,13 @@ from costada.agents.followed_runs import HINDRANCES, UNEXPECTED
 from costada.agents.teams import Team, next_jobs
 from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.concurrency import CancellationToken, current_token
-from costada.models.errors import AccountRefused, ModelRefused, UnmeteredCall, describe
+from costada.models.errors import (
+    AccountRefused,
+    ModelRefused,
+    ProviderAway,
+    UnmeteredCall,
+    describe,
+)
 from costada.models.menu import label_of
 from costada.reports.json_log import current_run
 from costada.reports.logged_progress import LoggedProgress
@@ -246,7 +252,7 @@ class RunServer:
             self._refusal = error
             self._ending.set()
             return _Outcome("", str(error))
-        except (*HINDRANCES, sqlite3.Error) as error:
+        except (*HINDRANCES, ProviderAway, sqlite3.Error) as error:
             LOG.warning("%s: %s; it is tried again", job.run, error)
             return _Outcome("", str(error), RETRY_SECONDS)
         except (ValueError, UnmeteredCall) as error:

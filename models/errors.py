@@ -23,6 +23,10 @@ class ModelRefused(ModelUnusable):
     """A provider does not offer a model by its name and address, whatever it is asked."""
 
 
+class ProviderAway(ModelUnusable):
+    """A provider has not answered for as long, or as many requests, as it is waited for."""
+
+
 class UnmeteredCall(RuntimeError):
     """The cost of a response is unknown: its token counts are missing or impossible."""
 

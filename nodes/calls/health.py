@@ -17,7 +17,7 @@ from langgraph.runtime import get_runtime
 
 from costada.evaluators.sandbox.concurrency import is_cancelled
 from costada.models.asking import FailureKind, ModelFailure
-from costada.models.errors import ModelRefused, ModelUnusable
+from costada.models.errors import ModelRefused, ModelUnusable, ProviderAway
 from costada.models.event_loop import run
 from costada.models.providers import RetryPolicy
 from costada.models.retries import growing_wait, with_jitter
@@ -70,7 +70,7 @@ class Pause:
         It is no shorter than the provider asks for.
 
         Raises:
-            ModelUnusable: The pause has lasted as long as it may.
+            ProviderAway: The pause has lasted as long as it may.
             InterruptedError: The run is asked to stop.
         """
         self._waits += 1
@@ -79,7 +79,7 @@ class Pause:
         longest, text = self._policy.longest_pause, self._text
         left = longest - (monotonic() - self._began)
         if left <= 0:
-            raise ModelUnusable(
+            raise ProviderAway(
                 f"{text.provider} has not answered for longest_pause ({longest:g} s){text.advice}"
                 f" (last failure: {failure.reason})"
             )
@@ -119,13 +119,13 @@ class Outages:
     def __init__(self) -> None:
         self.outages_ended = 0
         """Outages after which the provider answered again."""
-        self.given_up: list[str] = []
+        self.given_up: list[ModelUnusable] = []
         """Why it is waited for no longer, once for each time that a call gave it up."""
         self._lock = Lock()
 
     def give_up(self, error: ModelUnusable) -> None:
         """Note that the provider is waited for no longer."""
-        self.given_up.append(str(error))
+        self.given_up.append(error)
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -141,6 +141,11 @@ class Outages:
             yield
         finally:
             self._lock.release()
+
+
+def again(error: ModelUnusable) -> ModelUnusable:
+    """The same error for another thread: one that is raised twice mixes the places of both."""
+    return type(error)(*error.args)
 
 
 def outlast(
@@ -160,7 +165,7 @@ def outlast(
         pause: Of this call.
 
     Raises:
-        ModelUnusable: A pause, of this call or the one for which it waited, lasted too long.
+        ProviderAway: A pause, of this call or the one for which it waited, lasted too long.
         InterruptedError: The run was asked to stop while it waited.
     """
     # Noted before the call is made: an outage that ends, or is given up, while this call waits for
@@ -170,7 +175,7 @@ def outlast(
     while (failure := outage_in(found)) is not None:
         with outages.turn():
             if len(outages.given_up) > num_given_up:
-                raise ModelUnusable(outages.given_up[-1])
+                raise again(outages.given_up[-1])
             is_first = outages.outages_ended == outages_ended
             if is_first:
                 while failure is not None:
@@ -261,7 +266,7 @@ class ModelHealth:
         if not self.has_others:
             return
         if self.outages.given_up:
-            raise ModelUnusable(self.outages.given_up[-1])
+            raise again(self.outages.given_up[-1])
         if not self.may_be_uncounted and self.call_log.has_uncounted(self.run_id, self.calls):
             raise ModelUnusable("an earlier answer of the model came without token counts")
         if not self.may_send_again():
@@ -296,7 +301,7 @@ class ModelHealth:
         if failure.kind is FailureKind.REFUSED:
             raise ModelUnusable(failure.reason)
         if self._num_ended >= self.num_first:
-            raise ModelUnusable(f"{self._unanswered()}; last failure: {failure.reason}")
+            raise ProviderAway(f"{self._unanswered()}; last failure: {failure.reason}")
         return False
 
     @property

@@ -328,6 +328,43 @@ def test_a_request_that_is_refused_for_its_content_fails_only_its_job(
     assert serving.is_alive()
 
 
+def errors_of(database):
+    with JobQueue(database) as queue:
+        return [job.error for job in queue.jobs()]
+
+
+class Away(Provider):
+    """Answers so many requests, and no more until it is back."""
+
+    num_answers, is_back = 0, False
+
+    def answer(self, body):
+        if self.billed.total() >= self.num_answers and not self.is_back:
+            return Refusal(503)
+        return super().answer(body)
+
+
+@pytest.mark.parametrize("parallel", [1, 4])
+@pytest.mark.parametrize(
+    ("num_answers", "reason"), [(0, "got a usable answer"), (8, "for longest_pause")]
+)
+def test_jobs_are_tried_again_after_an_outage_that_is_longer_than_a_run_waits(
+    num_answers, reason, parallel, begin, database, billing
+):
+    provider = Away()
+    provider.num_answers = num_answers
+    billing.default = provider.answer
+    serving = begin(longest_pause=0.5, retry_seconds=0.5, parallel=parallel, gateway=False)
+    names = add_jobs(database, "red", "toy", TOY, range(2))
+    within(SECONDS, lambda: any(reason in each for each in errors_of(database)))
+    provider.is_back = True
+    within(SECONDS, lambda: have_ended(database))
+    assert states(database) == dict.fromkeys(names, "finished")
+    assert serving.is_alive()
+    spent, _ = purse_of(database, "red")
+    assert spent == ledger_of(database, "red") == provider.bill
+
+
 def test_a_model_of_a_problem_that_its_provider_does_not_know_fails_only_jobs_of_the_problem(
     begin, database, billing, provider, tmp_path
 ):
