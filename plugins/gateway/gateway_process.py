@@ -13,6 +13,7 @@ import sqlite3
 import sys
 from argparse import ArgumentParser
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from resource import RLIMIT_NOFILE, getrlimit, setrlimit
 
@@ -31,7 +32,7 @@ from costada.plugins.gateway.gateway_server import (
     stop_on_signal,
 )
 
-STDOUT, STDERR = 1, 2
+STDIN, STDOUT, STDERR = range(3)
 
 
 def main() -> None:
@@ -71,23 +72,27 @@ async def _serve(idle_seconds: float) -> None:
         if not gateways:
             pipe.close()
 
-    while line := await requests.readline():
-        given = json.loads(line)
-        settings = GatewaySettings(
-            given["upstream"],
-            Path(given["journal"]),
-            given["port"],
-            idle_seconds,
-            given["call_timeout"],
-            given["token"],
-        )
-        stopping, started = asyncio.Event(), loop.create_future()
-        gateway = loop.create_task(_run(settings, Path(given["log"]), stopping, started))
-        gateways[gateway] = stopping
-        gateway.add_done_callback(forget)
-        answer = json.dumps(await started)
-        with suppress(BrokenPipeError):  # the client has died
-            os.write(STDOUT, f"{answer}\n".encode())
+    with suppress(ConnectionResetError):  # the client has died before it read an answer
+        while line := await requests.readline():
+            given = json.loads(line)
+            settings = GatewaySettings(
+                given["upstream"],
+                Path(given["journal"]),
+                given["port"],
+                idle_seconds,
+                given["call_timeout"],
+                given["token"],
+            )
+            stopping, started = asyncio.Event(), loop.create_future()
+            gateway = loop.create_task(_run(settings, Path(given["log"]), stopping, started))
+            gateways[gateway] = stopping
+            gateway.add_done_callback(forget)
+            answer = json.dumps(await started)
+            with suppress(BrokenPipeError):  # the client has died
+                os.write(STDOUT, f"{answer}\n".encode())
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for each in (STDIN, STDOUT):  # a client that asks again starts another process
+        os.dup2(nothing, each)
     if gateways:
         await asyncio.wait(gateways)
 
@@ -96,13 +101,15 @@ async def _run(
     settings: GatewaySettings, log: Path, stopping: asyncio.Event, started: asyncio.Future[str]
 ) -> None:
     """Run a gateway, and set `started` to what is wrong, or to nothing once it can be used."""
+    open_log = partial(open_for_owner, log, os.O_WRONLY | os.O_APPEND)
 
     def tell(text: str) -> None:
-        with open(open_for_owner(log, os.O_WRONLY | os.O_APPEND), "w", encoding="utf-8") as file:
+        # A log that cannot be written must not keep an answer from its client.
+        with suppress(OSError, ValueError), open(open_log(), "w", encoding="utf-8") as file:
             file.write(f"{logged_line(text)}\n")
 
     def announce(_: GatewayAddress) -> None:
-        file = open_for_owner(log, os.O_WRONLY | os.O_APPEND)
+        file = open_log()
         os.dup2(file, STDERR)
         os.close(file)
         started.set_result("")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from stat import S_ISREG
 from time import monotonic, sleep
 from urllib.parse import unquote
 
@@ -50,7 +51,8 @@ _OWNER_ONLY = 0o600
 _LOCK_SECONDS = 1.0
 _TICK_SECONDS = 0.01
 _TO_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-"""Non-blocking: a pipe in the place of an address file must not keep a reader waiting."""
+_FOR_OWNER = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""Non-blocking: a pipe in the place of a file must keep nobody waiting."""
 
 
 def path_below(target: str) -> str | None:
@@ -91,12 +93,13 @@ def open_for_owner(path: Path, flags: int) -> int:
     """Open a file that only its owner can read, creating it if need be; returns the descriptor.
 
     Raises:
-        ValueError: It is a link, or has another name elsewhere.
+        ValueError: It is a link or no file, or has another name elsewhere.
         OSError: It cannot be opened.
     """
     refuse_link(path)
-    descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _OWNER_ONLY)
-    if os.fstat(descriptor).st_nlink > 1:
+    descriptor = os.open(path, flags | _FOR_OWNER, _OWNER_ONLY)
+    found = os.fstat(descriptor)
+    if not S_ISREG(found.st_mode) or found.st_nlink > 1:
         os.close(descriptor)
         raise ValueError(f"{path}: expected a file with one name only; remove it")
     os.fchmod(descriptor, _OWNER_ONLY)
