@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -59,6 +60,9 @@ POLL_SECONDS = 1.0
 
 RETRY_SECONDS = 15.0
 """Time until a run is tried again that another process or an outage has hindered."""
+
+SWITCH_SECONDS = 0.1
+"""Time after which a thread lets another one run; each one that waits wakes as often."""
 
 LOG = logging.getLogger("costada.server")
 
@@ -121,6 +125,8 @@ class RunServer:
         self._address, self._problems, self._given = address, problems, given
         self._teams, self._parent, self._at_once = teams, parent, at_once
         self._store, self._queue = RunStore.postgres(address), JobQueue(address)
+        # It keeps connections open for what each run reads when it begins.
+        self._reader = RunStore.postgres(address, is_read_only=True)
         self._running: dict[str, _Execution] = {}
         self._planned = {name: each for name, each in problems.items() if isinstance(each, Problem)}
         self._planned |= planned or {}
@@ -136,12 +142,13 @@ class RunServer:
                 raise ValueError(f"team {name!r}: {error}") from None
 
     def serve(self) -> None:
-        """Take and execute jobs until `end` is called.
+        """Take and execute jobs until `end` is called; the process is to have no other work.
 
         Raises:
             AccountRefused: A provider refuses the key of this server.
             ModelRefused: A provider does not know the model of this server.
         """
+        sys.setswitchinterval(SWITCH_SECONDS)
         while not self._ending.is_set():
             with _reporting(), waiting_for_database(NO_PATIENCE):
                 if self._lease is None or self._lease.lost:
