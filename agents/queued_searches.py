@@ -1,7 +1,7 @@
 """Searches of clients as jobs of a queue, which its servers execute in place of this process."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from threading import Event
 from time import monotonic
@@ -10,7 +10,6 @@ from typing import cast
 from costada.agents.followed_runs import (
     WAIT_SECONDS,
     FollowedRun,
-    last_row,
     spent_of,
     status_of,
 )
@@ -19,11 +18,14 @@ from costada.agents.run_answers import RunList, RunPhase, RunStatus, StopReason
 from costada.agents.search_service import SearchService
 from costada.evaluators.problem import Problem
 from costada.evaluators.registry import problem as problem_named
-from costada.runs.folder import default_names
+from costada.nodes.trace_row import TraceRow
+from costada.runs.folder import default_names, read_config
 from costada.runs.stored_run import StoredRun
 from costada.store.address import RunAddress
 from costada.store.job_queue import Job, JobQueue
 from costada.store.purse import Purse
+from costada.store.rows import record
+from costada.store.run_store import RunStore
 from costada.values.setting import unknown_name
 
 MAX_ENDED = 100
@@ -71,13 +73,19 @@ class JobRun:
 
     def status(self) -> RunStatus:
         """The current state of the run, as the queue has it."""
-        job = self._now()
-        phase = PHASES[job.state(self.queue.live_servers())]
+        with RunStore.at(self.folder.address, is_read_only=True) as store:
+            return replace(self, job=self._now()).status_in(store, self.queue.live_servers())
+
+    def status_in(self, store: RunStore, live: Sequence[str]) -> RunStatus:
+        """The state of the run by the job, the open database and the servers that live."""
+        job = self.job
+        phase = PHASES[job.state(live)]
         row, spent = None, 0.0
-        if self.folder.claimed_at is not None:
-            row = last_row(self.folder)
-            account, has_slices = self.purse.found(job.run), self.folder.load().purse_slice
-            spent = spent_of(account, phase, row, has_slices)
+        if settings := store.named.settings(job.run):
+            line = store.named.last_row(job.run)
+            row = cast(TraceRow, record(line)) if line else None
+            has_slices = read_config(settings, self.folder.place).purse_slice
+            spent = spent_of(self.purse.found(job.run), phase, row, has_slices)
         return status_of(
             self.folder,
             job.problem,
@@ -154,8 +162,11 @@ class QueuedSearches(SearchService):
     def listed(self) -> RunList:
         """The jobs of the team that have not ended, and the last ended ones."""
         jobs = [job for job in self.queue.latest(MAX_ENDED) if job.team == self.team]
+        live = self.queue.live_servers()
+        with RunStore.postgres(str(self.store), is_read_only=True) as store:
+            runs = [self._of(job).status_in(store, live) for job in jobs]
         return RunList(
-            runs=[self._of(job).status() for job in jobs],
+            runs=runs,
             purse_budget=float(self.purse.budget),
             purse_left=max(0.0, float(self.purse.remaining)),
         )

@@ -298,7 +298,7 @@ def _sweep_in_queue(
     quiet: bool,
 ) -> None:
     """Let the servers of a queue execute the runs, and follow them."""
-    from costada.experiments.sweep.queued_runs import as_stored, queued_runs, write_page
+    from costada.experiments.sweep.queued_runs import queued_runs, write_page
 
     with ExitStack() as held:
         with refusing(ExitCode.BAD_INPUT), ending_on_signal():
@@ -325,7 +325,7 @@ def _sweep_in_queue(
             for run in runs
         ]
         _execute(
-            partial(SweepLoop, followed, len(runs), jobs.start, read=as_stored),
+            partial(SweepLoop, followed, len(runs), jobs.start, read=jobs.as_stored),
             headline(runs, len(runs)),
             jobs.leaving,
             out,

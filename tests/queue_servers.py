@@ -14,11 +14,13 @@ from warm import PROCESSES
 from costada.agents import run_server
 from costada.agents.run_server import RunServer
 from costada.agents.teams import Team
-from costada.runs.config import checked_config
+from costada.runs.config import RunConfig, checked_config
+from costada.runs.folder import config_text
 from costada.runs.interruption import ending_on_signal
 from costada.runs.plan import SearchRequest
 from costada.runs.shared_purse import PurseAddress
 from costada.store.job_queue import JobQueue
+from costada.store.run_store import RunStore
 from costada.values.usage import Price
 
 TEAMS = {"red": Team(budget=100), "blue": Team(budget=100)}
@@ -112,3 +114,19 @@ def purse_of(database, team):
     """What a team's purse has spent, and what it has left."""
     with PurseAddress(database, team).open() as purse:
         return purse.spent, purse.remaining
+
+
+def num_connections(database):
+    """How many connections to the database there have been, of which the last may be missing."""
+    with psycopg.connect(database) as connection:
+        query = "SELECT sessions FROM pg_stat_database WHERE datname = current_database()"
+        [(number,)] = connection.execute(query).fetchall()
+        return number
+
+
+def claim_all(database):
+    """Let the run of each job begin, as far as its settings are saved."""
+    config = RunConfig(problem="near")
+    with JobQueue(database) as queue, RunStore.postgres(database) as store:
+        for job in queue.jobs():
+            assert store.named.claim(job.run, config_text(config))

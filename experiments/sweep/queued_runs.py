@@ -14,10 +14,12 @@ from time import monotonic
 from costada.agents.job_clients import Chosen, check_chosen, check_offered, queue_of
 from costada.experiments.sweep.job_file import QUEUE, JobFile
 from costada.experiments.sweep.loop import End
-from costada.experiments.sweep.sweep import Status, SweepRun, smaller_budget_at_start, step_of
+from costada.experiments.sweep.sweep import Status, SweepRun, smaller_budget_at_start, stored_step
+from costada.runs.folder import read_config
 from costada.runs.runner import saved_state
 from costada.runs.stored_run import StoredRun
 from costada.store.job_queue import Job, JobQueue
+from costada.store.run_store import RunStore
 
 LOOK_SECONDS = 1.0
 """Time between two looks at the jobs."""
@@ -37,21 +39,6 @@ def chosen_by(run: SweepRun) -> Chosen:
     own: Chosen = {"problem": Path(config.problem).name, "budget": config.budget}
     target = {} if config.target is None else {"target": config.target}
     return {**own, **target, "seed": config.seed}
-
-
-def as_stored(run: SweepRun) -> SweepRun:
-    """The run with what the database has of it; as it is known if that cannot be read."""
-    try:
-        # Settings of a run do not change once it has made a step.
-        if run.status is Status.QUEUED or (run.step is None and not run.has_begun):
-            return run
-        config = run.config
-        if run.step is None:
-            config = run.folder.load().model_copy(update={"problem": run.config.problem})
-        given = smaller_budget_at_start(run) if run.status is Status.FINISHED else None
-        return replace(run, config=config, step=step_of(run), budget_at_start=given)
-    except (ValueError, OSError):
-        return run
 
 
 def write_page(run: SweepRun) -> str:
@@ -96,9 +83,12 @@ class QueuedRun:
 class QueuedRuns:
     """A sweep whose runs are jobs of a team."""
 
-    def __init__(self, queue: JobQueue, team: str, out: Path, wanted: Sequence[SweepRun]) -> None:
-        """Take the open queue, the folder of the sweep and its runs."""
-        self._queue, self._team, self._out, self._wanted = queue, team, out, wanted
+    def __init__(
+        self, queue: JobQueue, store: RunStore, team: str, out: Path, wanted: Sequence[SweepRun]
+    ) -> None:
+        """Take the open queue and database, the folder of the sweep and its runs."""
+        self._queue, self._store, self._team, self._out = queue, store, team, out
+        self._wanted = wanted
         self._jobs: Mapping[str, Job] = {}
         self._live: Sequence[str] = ()
         self._looked = 0.0
@@ -150,6 +140,23 @@ class QueuedRuns:
         """The job of a run."""
         return QueuedRun(run, self)
 
+    def as_stored(self, run: SweepRun) -> SweepRun:
+        """The run with what the database has of it; as it is known if that cannot be read."""
+        if run.status is Status.QUEUED or not isinstance(run.folder, StoredRun):
+            return run
+        try:
+            config, step = run.config, stored_step(run.folder, self._store)
+            # Settings of a run do not change once it has made a step.
+            if run.step is None:
+                if not (text := self._store.named.settings(name_of(run))):
+                    return run
+                saved = read_config(text, run.folder.place)
+                config = saved.model_copy(update={"problem": run.config.problem})
+            given = smaller_budget_at_start(run) if run.status is Status.FINISHED else None
+            return replace(run, config=config, step=step, budget_at_start=given)
+        except (ValueError, OSError):
+            return run
+
     def end_of(self, run: SweepRun) -> End:
         """How far the job of a run is, and its error; the last known if the server is away."""
         if monotonic() - self._looked >= LOOK_SECONDS:
@@ -192,7 +199,7 @@ class QueuedRuns:
         status, error = self.end_of(run)
         if job is None and status is Status.FAILED:
             return run
-        return as_stored(replace(run, status=status, error=error))
+        return self.as_stored(replace(run, status=status, error=error))
 
 
 @contextmanager
@@ -206,5 +213,5 @@ def queued_runs(
         OSError: The server cannot be reached.
     """
     check_chosen([*map(chosen_by, wanted)])
-    with queue_of(database, team) as queue:
-        yield QueuedRuns(queue, team, out, wanted)
+    with queue_of(database, team) as queue, RunStore.postgres(database, is_read_only=True) as store:
+        yield QueuedRuns(queue, store, team, out, wanted)

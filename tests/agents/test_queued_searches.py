@@ -12,7 +12,7 @@ import pytest
 from begun_commands import BegunCommand
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
-from queue_servers import purse_of, states
+from queue_servers import claim_all, num_connections, purse_of, states
 
 from costada.agents.job_clients import enqueue
 from costada.runs.shared_purse import PurseAddress
@@ -134,6 +134,19 @@ def test_a_job_is_stopped_and_continued_and_those_of_other_teams_are_unknown(
 
     asyncio.run(talk())
     assert states(database) == {NAME: "finished", "other": "waiting"}
+
+
+def test_many_jobs_are_listed_over_few_connections(database, near, tmp_path):
+    enqueue(database, PROBLEM, team="red", budget=0.02, seeds=range(40))
+    claim_all(database)
+
+    async def talk():
+        async with session(database, near, tmp_path) as call:
+            before = num_connections(database)
+            assert len((await call("list_runs"))["runs"]) == 40
+            assert num_connections(database) - before < 20
+
+    asyncio.run(talk())
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import signal
 import pytest
 from begun_commands import BegunCommand
 from postgres_server import started_server
-from queue_servers import purse_of, states
+from queue_servers import claim_all, num_connections, purse_of, states
 from waiting import within
 
 from costada.runs.shared_purse import PurseAddress
@@ -169,6 +169,17 @@ def test_a_sweep_outlasts_a_restart_of_its_database(tmp_path, invoke):
         invoke("sweep", "--out", tmp_path / "sweep", "--cancel", "--store", address)
         assert sweep.exit_code() == FAILED
         assert "Failed: 2\n  near/seed-0: cancelled" in sweep.said
+
+
+def test_many_runs_are_read_over_few_connections(words, database, invoke, tmp_path):
+    invoke(*[40 if word == 2 else word for word in words], "--detach")
+    claim_all(database)
+    place = "--out", tmp_path / "sweep", "--store", database
+    invoke("sweep", *place, "--cancel")  # without a server: the runs of waiting jobs are not read
+    before = num_connections(database)
+    status = invoke("sweep", *place, "--status", "--json")
+    assert len(runs_of(status)) == 40
+    assert num_connections(database) - before < 20
 
 
 def test_jobs_that_are_not_paid_or_fail_say_why(serve, words, database, invoke, tmp_path):
