@@ -12,7 +12,7 @@ from costada.runs.folder import default_names
 from costada.runs.shared_purse import PurseAddress
 from costada.runs.stored_run import run_at
 from costada.store.address import RunAddress, check_database, shown_address
-from costada.store.job_queue import JobQueue
+from costada.store.job_queue import STATES, JobQueue
 from costada.store.purse import MAX_DOLLARS
 from costada.values.setting import unknown_name
 
@@ -178,6 +178,8 @@ def add_jobs(
             run_at(f"{database}#{run}")
         except ValueError as error:
             raise ValueError(f"name: {str(error).removeprefix('run: ')}") from None
+        if run in STATES:
+            raise ValueError(f"name: got {name!r}, which stands for all jobs in that state")
     check_chosen(jobs)
     with queue_of(database, team) as queue:
         check_offered(queue, jobs)

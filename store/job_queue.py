@@ -29,6 +29,9 @@ QUEUE_LOCK = 7_234_861_456
 FAILED, UNPAID, CANCELLED = "failed", "unpaid", "cancelled"
 """How a job ends whose run does not: it fails, its team has too little, or it is cancelled."""
 
+STATES = ("finished", FAILED, UNPAID, CANCELLED)
+"""What stands for all jobs in that state, in place of a run."""
+
 TABLE = """
 CREATE TABLE IF NOT EXISTS costada_job (
     number BIGINT GENERATED ALWAYS AS IDENTITY, run TEXT PRIMARY KEY, team TEXT NOT NULL,

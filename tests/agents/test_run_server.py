@@ -510,6 +510,8 @@ def test_jobs_are_added_all_or_none_under_names_that_are_free(begin, database):
     for name in ("mine", "toy-1/below"):
         with pytest.raises(ValueError, match=f"name: got '{name}', but"):
             add_jobs(database, "red", "toy", TOY, [9], name=name)
+    with pytest.raises(ValueError, match="name: got 'failed', which stands for all jobs"):
+        add_jobs(database, "red", "toy", TOY, [9], name="failed")
     with pytest.raises(ValueError, match=r"budget: got 1e\+30, expected less than 1e\+20"):
         add_jobs(database, "red", "toy", {"budget": 1e30}, [9])
     with pytest.raises(ValueError, match=r"problem: got 'a\\tb', expected printable"):
