@@ -1,6 +1,6 @@
 """Many runs in the servers of one queue: their cost per iteration, and what random kills do to it.
 
-    COSTADA_MAX_CONNECTIONS=400 .ci/postgres python bench/serve.py [--runs 1000] [--kills 100]
+    COSTADA_MAX_CONNECTIONS=600 .ci/postgres python bench/serve.py [--runs 1000] [--kills 100]
 
 Servers as `costada serve` starts them execute the runs against a loopback server that answers after
 10 seconds. The problem is judged in the process of its server, in no time. At random instants one
