@@ -116,6 +116,12 @@ SELECT name FROM costada_lease WHERE {OF_SERVER}
 """  # noqa: S608
 """The servers that hold their lease."""
 
+FORGET_SERVERS = f"""
+DELETE FROM costada_lease WHERE {OF_SERVER} AND beat < now() - interval '1 day';
+DELETE FROM costada_server WHERE name NOT IN (SELECT name FROM costada_lease);
+"""  # noqa: S608
+"""A server that is stopped for longer and comes back has lost its lease."""
+
 NUM_RUNNING = """
 SELECT team, count(*) FROM costada_job
 WHERE ended = '' AND server <> '' AND server = ANY(%s) GROUP BY team
@@ -341,7 +347,9 @@ class JobQueue:
         return self._write(statement, run, run, [FAILED, UNPAID, CANCELLED])
 
     def offer(self, server: str, problems: Sequence[str]) -> None:
-        """Note which problems a server offers."""
+        """Note which problems a server offers, and forget servers that ended long ago."""
+        with self._connections.lent() as connection:
+            connection.execute(FORGET_SERVERS.encode())
         self._write(
             "INSERT INTO costada_server VALUES (%s, %s)"
             " ON CONFLICT (name) DO UPDATE SET problems = EXCLUDED.problems",

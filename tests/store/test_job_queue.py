@@ -172,3 +172,26 @@ def test_removed_jobs_are_gone_and_the_names_of_their_runs_stay_taken(database):
 
 def first_two(jobs, running):
     return jobs[:2]
+
+
+OLD = "UPDATE costada.costada_lease SET beat = beat - interval '25 hours' WHERE name = %s"
+SERVERS = (
+    f"SELECT name FROM costada.costada_lease WHERE name LIKE '{SERVER}%%'"
+    " UNION SELECT name FROM costada.costada_server"
+)
+
+
+def test_servers_that_ended_long_ago_are_forgotten(database):
+    gone, ended, own = (f"{SERVER}{name}" for name in ("gone", "ended", "own"))
+    with JobQueue(database) as queue, RunStore.postgres(database) as store:
+        for name in (gone, ended, own):
+            lease = store.hold(name)
+            queue.offer(name, ["toy"])
+            if name != own:
+                lease.release()
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute(OLD, (gone,))
+            queue.offer(own, ["toy", "other"])
+            assert {name for (name,) in connection.execute(SERVERS)} == {ended, own}
+        assert queue.offered() == {"toy", "other"}
+        lease.check()
