@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import socket
@@ -89,6 +90,13 @@ class GatewayStarter:
         if wrong := json.loads(answer):
             raise ValueError(f"gateway: cannot be started: {wrong}")
 
+    def close(self) -> None:
+        """Let the process start no more gateways; those that run stay."""
+        if self._process:
+            (process, channel), self._process = self._process, None
+            with channel, process:
+                pass
+
 
 def _begun() -> tuple[Popen[bytes], socket.socket]:
     """Start the process; returns the socket by which it is asked."""
@@ -108,4 +116,12 @@ def _begun() -> tuple[Popen[bytes], socket.socket]:
 
 
 STARTER = GatewayStarter()
-os.register_at_fork(after_in_child=lambda: STARTER.__init__())  # type: ignore[misc]
+
+
+def _leave_to_parent() -> None:
+    STARTER.close()
+    STARTER.__init__()  # type: ignore[misc]
+
+
+atexit.register(STARTER.close)
+os.register_at_fork(after_in_child=_leave_to_parent)
