@@ -99,11 +99,13 @@ class Journal:
         os.close(open_for_owner(path, os.O_RDWR))
         self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
+            tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
+            if tables and "costada_journal" not in tables:
+                raise ValueError(f"{path}: is another database, expected a journal of a gateway")
             # Full: an answer that was passed on is paid, and must outlast a loss of power.
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
-            tables = "SELECT 1 FROM sqlite_master WHERE name = 'costada_journal'"
-            if not self._db.execute(tables).fetchall():
+            if not tables:
                 self._db.executescript(f"BEGIN;{_SCHEMA}COMMIT;")
             ((version,),) = self._db.execute("SELECT version FROM costada_journal").fetchall()
             if version != VERSION:

@@ -35,6 +35,16 @@ def permissions(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+def test_another_database_is_refused_and_stays_as_it_is(tmp_path: Path):
+    path = tmp_path / "purse.sqlite"
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE account (name TEXT)")
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="is another database, expected a journal of a gateway"):
+        Journal(path)
+    assert path.read_bytes() == before
+
+
 def test_an_answer_is_read_back_as_it_came(tmp_path: Path):
     with closing(Journal(tmp_path / "j.sqlite")) as journal:
         number = journal.begin(KEY)
