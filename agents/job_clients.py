@@ -131,7 +131,9 @@ def queue_of(database: str, team: str) -> Iterator[JobQueue]:
         try:
             PurseAddress(database, team).open().close()
         except ValueError:
-            raise ValueError(f"team: got {team!r}, expected a team of its servers") from None
+            raise ValueError(
+                f"team: got {team!r}, expected a team of its servers, one of which has started"
+            ) from None
         yield queue
 
 

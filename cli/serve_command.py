@@ -280,7 +280,7 @@ def _change(database: str, cancel: str | None, retry: str | None, forget: str | 
             run = cancel.rpartition("#")[2]
             if not jobs.cancel(run):
                 raise ValueError(f"--cancel: got {cancel!r}, expected a job that has not ended")
-            show(f"{run} is cancelled; if it runs, it saves first")
+            show(f"{run} is cancelled; if it has begun, a server saves and ends it")
         if retry is not None:
             if not (number := jobs.retry(retry.rpartition("#")[2])):
                 raise ValueError(
