@@ -272,11 +272,7 @@ class RunServer:
         if self._refusal and not ended:
             # A server with another model does not resume a run that was begun with this one. It may
             # be another run than the refused one, which was interrupted before its first request.
-            folder = self._folder(job)
-            if (folder.path / GATEWAY_LOG).exists():
-                installed_gateway().stop(folder)
-            return_money(self._purse(job.team), folder)
-            folder.forget_unpaid()
+            self._free_unpaid(job)
         if ended == UNPAID and self._is_lent(job.team):
             ended, seconds = "", RETRY_SECONDS
         if not ended or self._is_abandoned:
@@ -285,6 +281,14 @@ class RunServer:
         if ended in (FAILED, CANCELLED):
             return_money(self._purse(job.team), self._folder(job))
         self._queue.end(job, self.name, ended, error)
+
+    def _free_unpaid(self, job: Job) -> None:
+        """Return the money of a run, and free its name if it has bought nothing."""
+        folder = self._folder(job)
+        if (folder.path / GATEWAY_LOG).exists():
+            installed_gateway().stop(folder)
+        return_money(self._purse(job.team), folder)
+        folder.forget_unpaid()
 
     def _folder(self, job: Job) -> StoredRun:
         return StoredRun(self._parent / job.run, RunAddress(self._address, job.run))
@@ -295,7 +299,7 @@ class RunServer:
         folder = run_at(f"{self._address}#{job.run}", self._parent / job.run)
         config = self._settings(job)
         if job.has_begun and folder.claimed_at is not None:
-            _check_same(folder.load(), config)
+            self._check_settings(job, _other_settings(folder.load(), config))
         # The first plan of a problem evaluates its initial program; its runs share the sandboxes.
         with self._planning[job.problem]:
             known = self._planned.get(job.problem)
@@ -305,6 +309,16 @@ class RunServer:
             self._claim(job, folder, config)
             # Nobody is there to accept what a restored database lacks; it is logged and counted.
             return execute_run(paid, folder, LoggedProgress(), execution.control, accepts_loss=True)
+
+    def _check_settings(self, job: Job, others: Sequence[str]) -> None:
+        """Refuse a run that has other settings; one that has bought nothing begins anew instead."""
+        if not others:
+            return
+        if self._folder(job).has_bought():
+            raise HeldElsewhere(
+                f"was begun with other settings than this server has: {', '.join(others)}"
+            )
+        self._free_unpaid(job)
 
     def _settings(self, job: Job) -> RunConfig:
         """The settings of the run of a job."""
@@ -332,13 +346,10 @@ class RunServer:
             return purse.budget - purse.remaining > purse.spent
 
 
-def _check_same(saved: RunConfig, config: RunConfig) -> None:
-    """Refuse a run that was begun with other settings; a server that has them may take it."""
+def _other_settings(saved: RunConfig, config: RunConfig) -> list[str]:
+    """The settings with which a run was begun and that this server has otherwise."""
     names = (name for name in RunConfig.model_fields if name not in EXECUTION)
-    if others := [name for name in names if getattr(saved, name) != getattr(config, name)]:
-        raise HeldElsewhere(
-            f"was begun with other settings than this server has: {', '.join(others)}"
-        )
+    return [name for name in names if getattr(saved, name) != getattr(config, name)]
 
 
 @contextmanager

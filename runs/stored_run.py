@@ -231,6 +231,11 @@ class StoredRun(RunFolder):
                 " choose another one"
             )
 
+    def has_bought(self) -> bool:
+        """Whether anything was answered or may have been billed; raises as `hold` does."""
+        with RunStore.at(self.address, is_read_only=True) as store:
+            return _has_bought(store)
+
     def forget_unpaid(self) -> None:
         """Free the name of a run that has bought nothing, for a run with other settings.
 
@@ -239,8 +244,7 @@ class StoredRun(RunFolder):
         from costada.store.postgres_checkpoints import PostgresRunSaver
 
         with self.hold_in_database(), RunStore.at(self.address) as store:
-            run_id, calls = store.last_run(), store.call_log
-            if calls.has_answer(run_id) or calls.requests(run_id).dollars:
+            if _has_bought(store):
                 return
             rmtree(self.path, ignore_errors=True)
             with closing(PostgresRunSaver(self.address.database)) as saver:
@@ -253,6 +257,11 @@ class StoredRun(RunFolder):
 
     def check_kept(self) -> None:
         """Do nothing: a run that has started cannot be missing from its own database."""
+
+
+def _has_bought(store: RunStore) -> bool:
+    run_id, calls = store.last_run(), store.call_log
+    return calls.has_answer(run_id) or bool(calls.requests(run_id).dollars)
 
 
 def run_at(place: str | Path, out: Path | None = None) -> RunFolder:

@@ -14,7 +14,6 @@ from queue_servers import (
     ledger_of,
     order_of_starts,
     purse_of,
-    request,
     states,
     statuses_of_calls,
 )
@@ -23,7 +22,6 @@ from waiting import within
 from costada.agents.job_clients import add_jobs
 from costada.agents.run_server import POLL_SECONDS
 from costada.agents.teams import Team
-from costada.runs.folder import config_text
 from costada.runs.shared_purse import PurseAddress
 from costada.runs.stored_run import lease_name
 from costada.store.address import shown_address
@@ -429,21 +427,35 @@ def test_a_killed_run_that_is_cancelled_returns_what_is_left(begin, database, pr
     assert left == 100 - spent
 
 
-def test_a_run_with_other_settings_than_those_of_the_server_is_not_executed(
-    begin, database, provider
-):
-    PurseAddress(database, "red").create(9, "crossing").close()
+def test_a_run_that_has_paid_is_not_resumed_with_other_settings(begin, database, provider):
+    killed = begin()
     [name] = add_jobs(database, "red", "toy", TOY, [0])
-    foreign = request("http://127.0.0.1:9/v1", budget=0.05, seed=0).config
-    with RunStore.postgres(database) as store:
-        assert store.named.claim(name, config_text(foreign))
-    with psycopg.connect(database) as connection:
-        connection.execute("UPDATE costada.costada_job SET has_begun = TRUE")
-    begin()
+    within(SECONDS, lambda: ledger_of(database, "red") > 0)
+    killed.kill()
+    killed.join()
+    num_billed = provider.billed.total()
+    begin(retry_wait=0.02)
     within(SECONDS, lambda: "other settings than this server has" in job_of(database).error)
-    assert job_of(database).error.endswith("base_url")
+    assert job_of(database).error.endswith("retry_wait")
     assert states(database) == {name: "waiting"}
-    assert provider.billed.total() == 0
+    assert provider.billed.total() == num_billed
+
+
+@pytest.mark.parametrize("parallel", [1, 4])
+def test_a_run_that_has_bought_nothing_begins_anew_with_the_settings_of_the_server(
+    parallel, begin, database, provider
+):
+    mistyped = begin(base_url="http://127.0.0.1:9/v1", parallel=parallel)
+    names = add_jobs(database, "red", "toy", TOY, range(2))
+    within(SECONDS, lambda: all("got a usable answer" in each for each in errors_of(database)))
+    mistyped.terminate()
+    mistyped.join(SECONDS)
+    begin(parallel=parallel, retry_seconds=0.5)
+    within(SECONDS, lambda: have_ended(database))
+    assert states(database) == dict.fromkeys(names, "finished")
+    spent, left = purse_of(database, "red")
+    assert spent == ledger_of(database, "red") == provider.bill > 0
+    assert left == 100 - spent
 
 
 def test_a_job_that_has_not_begun_is_cancelled_without_a_server(begin, database):
