@@ -119,17 +119,22 @@ def stopping_evaluation(number: int) -> Callable[[str], Evaluation]:
     return evaluate
 
 
-def toy_folder(parent: Path) -> Path:
+TOY_EVALUATOR = """from costada import Evaluation
+
+
+def score(output):
+    return Evaluation(score=output, objective=output, is_valid=output <= 1)
+"""
+
+
+def toy_folder(parent: Path, name: str = "toy", evaluator: str = TOY_EVALUATOR) -> Path:
     """A problem folder: return a large number, at most 1."""
-    folder = parent / "toy"
+    folder = parent / name
     folder.mkdir()
     (folder / "problem.md").write_text("Return a large number, at most 1.")
     (folder / "problem.toml").write_text('entry_point = "value"\n')
     (folder / "initial_program.py").write_text(SEED_PROGRAM)
-    (folder / "evaluator.py").write_text(
-        "from costada import Evaluation\n\n\ndef score(output):\n"
-        "    return Evaluation(score=output, objective=output, is_valid=output <= 1)\n"
-    )
+    (folder / "evaluator.py").write_text(evaluator)
     return folder
 
 

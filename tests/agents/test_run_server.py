@@ -7,6 +7,7 @@ import psycopg
 import pytest
 from billing_server import BillingServer, Page, Refusal
 from crash_runs import Provider
+from fakes import toy_folder
 from judged_problems import judged_folder
 from queue_servers import (
     begun_server,
@@ -36,6 +37,13 @@ TOY = {"budget": 0.05}
 """A run of some ten calls."""
 
 TEAMS = {"red": Team(budget=100), "blue": Team(budget=100)}
+
+
+def check_paid(database, provider):
+    """The team "red" has paid what was billed, and has the rest of its $100."""
+    spent, left = purse_of(database, "red")
+    assert spent == ledger_of(database, "red") == provider.bill > 0
+    assert left == 100 - spent
 
 
 @pytest.fixture
@@ -215,9 +223,7 @@ def test_a_server_with_a_wrong_key_ends_and_another_one_does_its_jobs(
     begin(parallel=parallel)
     within(SECONDS, lambda: have_ended(database))
     assert {*states(database).values()} == {"finished"}
-    spent, left = purse_of(database, "red")
-    assert spent == ledger_of(database, "red") == provider.bill > 0
-    assert left == 100 - spent
+    check_paid(database, provider)
 
 
 def test_a_key_that_is_revoked_lets_all_runs_of_a_server_save(
@@ -235,9 +241,7 @@ def test_a_key_that_is_revoked_lets_all_runs_of_a_server_save(
     begin()
     within(SECONDS, lambda: have_ended(database))
     assert {*states(database).values()} == {"finished"}
-    spent, left = purse_of(database, "red")
-    assert spent == ledger_of(database, "red") == provider.bill
-    assert left == 100 - spent
+    check_paid(database, provider)
 
 
 @pytest.mark.parametrize(
@@ -260,9 +264,7 @@ def test_jobs_of_a_server_whose_model_or_account_is_refused_are_done_with_anothe
     begin(parallel=parallel)
     within(SECONDS, lambda: have_ended(database))
     assert {*states(database).values()} == {"finished"}
-    spent, left = purse_of(database, "red")
-    assert spent == ledger_of(database, "red") == provider.bill > 0
-    assert left == 100 - spent
+    check_paid(database, provider)
 
 
 GATED = """import time
@@ -277,15 +279,11 @@ def score(output):
 
 
 def test_a_run_that_a_refused_server_has_only_begun_is_done_with_another_model(
-    begin, database, billing, provider, near, tmp_path
+    begin, database, billing, provider, tmp_path
 ):
     """A second run is planned until the first one was refused; it begins, and asks nothing."""
-    folder, gate = tmp_path / "gated", tmp_path / "gate"
-    folder.mkdir()
-    for name in ("problem.md", "initial_program.py"):
-        (folder / name).write_text((near / name).read_text())
-    (folder / "problem.toml").write_text('entry_point = "value"\n')
-    (folder / "evaluator.py").write_text(GATED.format(gate=gate))
+    gate = tmp_path / "gate"
+    folder = toy_folder(tmp_path, "gated", GATED.format(gate=gate))
     billing.default = lambda body: (
         provider.answer(body) if body["model"] == "stand-in" else Refusal(404)
     )
@@ -453,9 +451,7 @@ def test_a_run_that_has_bought_nothing_begins_anew_with_the_settings_of_the_serv
     begin(parallel=parallel, retry_seconds=0.5)
     within(SECONDS, lambda: have_ended(database))
     assert states(database) == dict.fromkeys(names, "finished")
-    spent, left = purse_of(database, "red")
-    assert spent == ledger_of(database, "red") == provider.bill > 0
-    assert left == 100 - spent
+    check_paid(database, provider)
 
 
 def test_a_job_that_has_not_begun_is_cancelled_without_a_server(begin, database):

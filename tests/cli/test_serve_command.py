@@ -11,6 +11,7 @@ import pytest
 from begun_commands import BegunCommand
 from billing_server import BillingServer, Refusal
 from crash_runs import Provider
+from fakes import toy_folder
 from ports import free_port
 from postgres_server import started_server
 from waiting import within
@@ -129,14 +130,10 @@ def score(output):
 
 
 def test_the_initial_program_of_the_first_problem_is_evaluated_once(
-    begin, database, teams, near, invoke, tmp_path
+    begin, database, teams, invoke, tmp_path
 ):
-    folder, log = tmp_path / "logging", tmp_path / "outputs"
-    folder.mkdir()
-    for name in ("problem.md", "initial_program.py"):
-        (folder / name).write_text((near / name).read_text())
-    (folder / "problem.toml").write_text('entry_point = "value"\n')
-    (folder / "evaluator.py").write_text(LOGGING.format(log=log))
+    log = tmp_path / "outputs"
+    folder = toy_folder(tmp_path, "logging", LOGGING.format(log=log))
     command = begin(database, "--teams", teams, "--problems", folder)
     [first] = log.read_text().split()
     options = "--team", "red", "--budget", "0.01", "--seeds", "2"

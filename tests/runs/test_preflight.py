@@ -7,7 +7,7 @@ from typing import Any
 import pyseccomp
 import pytest
 from billing_server import BillingServer, Refusal
-from fakes import ScriptedModel, hashed_answer, rewrite, toy_problem
+from fakes import ScriptedModel, hashed_answer, rewrite, toy_folder, toy_problem
 from typer.testing import CliRunner
 from warm import PATIENCE_SECONDS, PROCESSES
 
@@ -34,14 +34,10 @@ def score(output):
 
 
 @pytest.fixture
-def counted(tmp_path, near):
+def counted(tmp_path):
     """A problem folder whose `score`, which is called in the run, writes a letter to a file."""
-    folder, log = tmp_path / "counted", tmp_path / "evaluations"
-    folder.mkdir()
-    for name in ("problem.md", "initial_program.py"):
-        (folder / name).write_text((near / name).read_text())
-    (folder / "problem.toml").write_text('entry_point = "value"\n')
-    (folder / "evaluator.py").write_text(COUNTING.format(log=log))
+    log = tmp_path / "evaluations"
+    folder = toy_folder(tmp_path, "counted", COUNTING.format(log=log))
     log.touch()
     return folder, log
 
