@@ -307,11 +307,11 @@ class RunServer:
             self._planned[job.problem] = plan.problem
         with paid_from(self._purse(job.team), plan, folder) as paid:
             self._claim(job, folder, config)
-            # Nobody is there to accept what a restored database lacks; it is logged and counted.
+            # No user can accept lost requests here, so they are logged and charged.
             return execute_run(paid, folder, LoggedProgress(), execution.control, accepts_loss=True)
 
     def _check_settings(self, job: Job, others: Sequence[str]) -> None:
-        """Refuse a run that has other settings; one that has bought nothing begins anew instead."""
+        """Refuse a run with other settings, or free its name if it has bought nothing."""
         if not others:
             return
         if self._folder(job).has_bought():

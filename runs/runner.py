@@ -137,7 +137,7 @@ def _execute(
                 with progress:
                     if plan.gateway_notice:
                         progress.notice(plan.gateway_notice)
-                    if notice:  # logged, as nobody may look at the progress of a server's run
+                    if notice:  # logged: a server shows no progress
                         LOG.warning("%s: %s", folder.place, notice)
                     _stream(graph, plan, store, files, progress, control)
             except (LostLease, LostWrites):

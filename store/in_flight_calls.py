@@ -18,7 +18,7 @@ class InFlightCalls:
         self.renew()
 
     def renew(self) -> None:
-        """Know of no request, and have a lock that nobody holds."""
+        """Forget all requests, and replace the lock."""
         self._changed = Condition()
         self._requests: Counter[Hashable] = Counter()
 

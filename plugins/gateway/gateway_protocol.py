@@ -52,7 +52,7 @@ _LOCK_SECONDS = 1.0
 _TICK_SECONDS = 0.01
 _TO_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _FOR_OWNER = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""Non-blocking: a pipe in the place of a file must keep nobody waiting."""
+"""Non-blocking, so that opening a pipe in place of a file does not wait."""
 
 
 def path_below(target: str) -> str | None:
