@@ -281,12 +281,15 @@ class JobQueue:
             running = dict(connection.execute(NUM_RUNNING, (live,)).fetchall())
             with connection.cursor(row_factory=class_row(Job)) as cursor:
                 found = cursor.execute(WAITING, ([*teams], [*problems], live, most)).fetchall()
-            taken = choose(found, running)
-            connection.execute(
-                "UPDATE costada_job SET server = %s WHERE run = ANY(%s)",
-                (server, [each.run for each in taken]),
+            chosen = choose(found, running)
+            # A client that cancels or removes a job does not wait for the lock.
+            taken = connection.execute(
+                "UPDATE costada_job SET server = %s WHERE run = ANY(%s) AND ended = ''"
+                " RETURNING run",
+                (server, [each.run for each in chosen]),
             )
-            return taken
+            runs = {run for (run,) in taken.fetchall()}
+            return [each for each in chosen if each.run in runs]
 
     def begin(self, job: Job, server: str) -> bool:
         """Note that a run of the job's name is that of the job, from now on.

@@ -174,6 +174,21 @@ def first_two(jobs, running):
     return jobs[:2]
 
 
+def test_a_job_that_is_cancelled_while_a_server_takes_jobs_is_not_taken(database):
+    with JobQueue(database) as queue, RunStore.postgres(database) as store:
+        lease = store.hold(f"{SERVER}1")
+        first, second = add_jobs(database, "red", "toy", {"budget": 1}, range(2))
+
+        def cancelled_meanwhile(jobs, _):
+            assert queue.cancel(first)
+            return jobs
+
+        taken = queue.take(f"{SERVER}1", ["red"], ["toy"], 9, cancelled_meanwhile)
+        assert [job.run for job in taken] == [second]
+        assert queue.jobs_of([first])[0].server == ""
+        lease.release()
+
+
 OLD = "UPDATE costada.costada_lease SET beat = beat - interval '25 hours' WHERE name = %s"
 SERVERS = (
     f"SELECT name FROM costada.costada_lease WHERE name LIKE '{SERVER}%%'"
