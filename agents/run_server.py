@@ -285,10 +285,12 @@ class RunServer:
     def _free_unpaid(self, job: Job) -> None:
         """Return the money of a run, and free its name if it has bought nothing."""
         folder = self._folder(job)
-        if (folder.path / GATEWAY_LOG).exists():
-            installed_gateway().stop(folder)
         return_money(self._purse(job.team), folder)
-        folder.forget_unpaid()
+        # Before it has begun, a run of its name is somebody else's.
+        if any(each.has_begun for each in self._queue.jobs_of([job.run])):
+            if folder.has_own_files() and (folder.path / GATEWAY_LOG).exists():
+                installed_gateway().stop(folder)
+            folder.forget_unpaid()
 
     def _folder(self, job: Job) -> StoredRun:
         return StoredRun(self._parent / job.run, RunAddress(self._address, job.run))

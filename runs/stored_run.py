@@ -25,7 +25,7 @@ from costada.store.address import RunAddress, check_database, check_path, is_dat
 from costada.store.files import create_text, make_folder, read_text
 from costada.store.lease import guarded_by
 from costada.store.rows import record
-from costada.store.run_store import RunStore
+from costada.store.run_store import NamedRun, RunStore
 from costada.values.path_words import path_word
 
 if TYPE_CHECKING:
@@ -137,16 +137,18 @@ class StoredRun(RunFolder):
         """
         if self.settings.exists():
             raise ValueError(f"{self.path}: holds a run of its own; give another folder with --out")
-        # One, or none while the run is not claimed.
-        for known in store.named.all(self.address.run):
+        for known in store.named.all(self.address.run):  # none while the run is not claimed
             make_folder(self.path)
-            own = {"run": known.name, "claimed_at": known.claimed_at}
+            own = {**_identity(known), "place": self.place}
             try:
-                create_text(self.path / OWNER, json.dumps({**own, "place": self.place}))
+                create_text(self.path / OWNER, json.dumps(own))
             except FileExistsError:
-                owner = self._owner()
-                if {name: owner.get(name) for name in own} != own:
-                    raise ValueError(self._taken(owner)) from None
+                if not self._has_files_of(known):
+                    raise ValueError(self._taken(self._owner())) from None
+
+    def _has_files_of(self, known: NamedRun) -> bool:
+        own, owner = _identity(known), self._owner()
+        return {name: owner.get(name) for name in own} == own
 
     def _owner(self) -> Mapping[str, object]:
         """The run whose files are in the folder."""
@@ -231,6 +233,13 @@ class StoredRun(RunFolder):
                 " choose another one"
             )
 
+    def has_own_files(self) -> bool:
+        """Whether the folder has the files of this run, and not of another one of its name."""
+        if not (self.path / OWNER).exists():
+            return False
+        with RunStore.at(self.address, is_read_only=True) as store:
+            return any(map(self._has_files_of, store.named.all(self.address.run)))
+
     def has_bought(self) -> bool:
         """Whether anything was answered or may have been billed; raises as `hold` does."""
         with RunStore.at(self.address, is_read_only=True) as store:
@@ -246,7 +255,8 @@ class StoredRun(RunFolder):
         with self.hold_in_database(), RunStore.at(self.address) as store:
             if _has_bought(store):
                 return
-            rmtree(self.path, ignore_errors=True)
+            if self.has_own_files():
+                rmtree(self.path, ignore_errors=True)
             with closing(PostgresRunSaver(self.address.database)) as saver:
                 saver.delete_thread(self.address.run)
             store.named.forget(self.address.run)
@@ -257,6 +267,11 @@ class StoredRun(RunFolder):
 
     def check_kept(self) -> None:
         """Do nothing: a run that has started cannot be missing from its own database."""
+
+
+def _identity(known: NamedRun) -> Mapping[str, object]:
+    """What a folder says of the run that it has the files of."""
+    return {"run": known.name, "claimed_at": known.claimed_at}
 
 
 def _has_bought(store: RunStore) -> bool:

@@ -304,6 +304,31 @@ def test_a_run_that_a_refused_server_has_only_begun_is_done_with_another_model(
     assert {*states(database).values()} == {"finished"}
 
 
+SLOW_PROGRAM = "import time\n\n\ndef value():\n    time.sleep(600)\n"
+
+
+def test_a_refused_server_leaves_what_others_have_under_the_name_of_a_job_that_has_not_begun(
+    begin, database, billing, tmp_path
+):
+    folder = toy_folder(tmp_path, "slow")
+    (folder / "initial_program.py").write_text(SLOW_PROGRAM)
+    billing.default = Refusal(404)
+    refused = begin(folders={"slow": str(folder)})
+    [second] = add_jobs(database, "red", "slow", TOY, [0])
+    other = tmp_path / second / "settings.json"
+    other.parent.mkdir()
+    other.touch()
+    with JobQueue(database) as queue, RunStore.postgres(database) as store:
+        assert store.named.claim(second, "{}")
+        within(SECONDS, lambda: states(database)[second] == "running")
+        add_jobs(database, "red", "toy", TOY, [0])  # is refused while the second one is planned
+        refused.join(SECONDS)
+        assert refused.exitcode == 1
+        assert not queue.jobs_of([second])[0].has_begun
+        assert store.named.settings(second) == "{}"
+    assert other.exists()
+
+
 def test_jobs_of_a_server_whose_address_is_no_chat_api_are_released(begin, database, billing):
     billing.default = Page()
     refused = begin()
@@ -520,7 +545,7 @@ def test_jobs_are_added_all_or_none_under_names_that_are_free(begin, database):
             add_jobs(database, "red", "toy", TOY, [9], name=name)
     with pytest.raises(ValueError, match="name: got 'failed', which stands for all jobs"):
         add_jobs(database, "red", "toy", TOY, [9], name="failed")
-    with pytest.raises(ValueError, match=r"budget: got 1e\+30, expected less than 1e\+20"):
+    with pytest.raises(ValueError, match=r"budget: got 1e\+30, expected at least 1e-9 and less"):
         add_jobs(database, "red", "toy", {"budget": 1e30}, [9])
     with pytest.raises(ValueError, match=r"problem: got 'a\\tb', expected printable"):
         add_jobs(database, "red", "a\tb", TOY, [9])

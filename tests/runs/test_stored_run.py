@@ -13,11 +13,12 @@ from langgraph.checkpoint.base import empty_checkpoint
 from psycopg.conninfo import make_conninfo
 
 from costada import create_discovery_graph, discover, load_run
-from costada.runs.folder import RunFolder, config_text
+from costada.runs.config import RunConfig
+from costada.runs.folder import OWNER, RunFolder, config_text
 from costada.runs.runner import is_finished, saved_state
 from costada.runs.shared_purse import PurseAddress
 from costada.runs.stored_run import StoredRun, lease_name, named_runs, run_at
-from costada.store.address import check_database, shown_address
+from costada.store.address import RunAddress, check_database, shown_address
 from costada.store.candidates import SEED_ID
 from costada.store.postgres_checkpoints import PostgresRunSaver
 from costada.store.postgres_lease import PATIENCE_SECONDS, Leases
@@ -423,3 +424,16 @@ def test_the_state_of_a_run_is_read_by_a_user_who_may_only_read(begin, url):
             assert is_finished(run)
         finally:
             connection.execute("DROP OWNED BY reader; DROP ROLE reader")
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_run_that_has_bought_nothing_is_forgotten_with_its_own_files_only(
+    is_own, url, tmp_path, near
+):
+    run = StoredRun(tmp_path / "hex", RunAddress(url, "hex"))
+    run.claim(RunConfig(problem=str(near)))
+    if not is_own:
+        (run.path / OWNER).write_text('{"run": "hex", "claimed_at": 1}')
+    run.forget_unpaid()
+    assert run.claimed_at is None
+    assert run.path.exists() is not is_own
