@@ -9,7 +9,7 @@ from typing import Literal, TypedDict, cast
 
 from costada.runs.config import checked_config
 from costada.runs.folder import default_names
-from costada.runs.shared_purse import PurseAddress
+from costada.runs.shared_purse import NANODOLLAR, PurseAddress
 from costada.runs.stored_run import run_at
 from costada.store.address import RunAddress, check_database, shown_address
 from costada.store.job_queue import STATES, JobQueue
@@ -95,6 +95,8 @@ def job_status(address: str) -> JobStatus:
         ValueError: It is not the address of a job.
         OSError: The server cannot be reached.
     """
+    if not isinstance(address, str):
+        raise ValueError(f"address: got {address!r}, expected what enqueue has returned")
     place = RunAddress.read(address)
     with JobQueue(place.database, is_read_only=True) as queue:
         for job in queue.jobs_of([place.run]):
@@ -112,11 +114,16 @@ def job_status(address: str) -> JobStatus:
 def check_chosen(jobs: Sequence[Chosen]) -> None:
     """Raise `ValueError` if what jobs choose is invalid."""
     for each in jobs:
+        if unset := [name for name, value in each.items() if value is None]:
+            raise ValueError(f"{unset[0]}: got None, expected a value")
         checked_config(each)
         if not (problem := str(each["problem"])).isprintable():
             raise ValueError(f"problem: got {problem!r}, expected printable characters")
-        if (budget := float(each["budget"])) >= MAX_DOLLARS:
-            raise ValueError(f"budget: got {budget:g}, expected less than {MAX_DOLLARS:g} dollars")
+        if not NANODOLLAR <= (budget := float(each["budget"])) < MAX_DOLLARS:
+            raise ValueError(
+                f"budget: got {budget:g}, expected at least {NANODOLLAR:g} and less than"
+                f" {MAX_DOLLARS:g} dollars"
+            )
 
 
 @contextmanager
@@ -174,15 +181,17 @@ def add_jobs(
     if len({*seeds}) < len(seeds):
         raise ValueError(f"seeds: got {', '.join(map(str, seeds))}, expected different ones")
     jobs: list[Chosen] = [{**chosen, "problem": problem, "seed": seed} for seed in seeds]
+    check_chosen(jobs)
+    if name is not None and not isinstance(name, str):
+        raise ValueError(f"name: got {name!r}, expected a string")
     own = [] if name is None else [name] if len(seeds) == 1 else [f"{name}/seed-{n}" for n in seeds]
-    for run in own:
+    for run in own or islice(default_names(problem), 1):
         try:
             run_at(f"{database}#{run}")
         except ValueError as error:
             raise ValueError(f"name: {str(error).removeprefix('run: ')}") from None
         if run in STATES:
             raise ValueError(f"name: got {name!r}, which stands for all jobs in that state")
-    check_chosen(jobs)
     with queue_of(database, team) as queue:
         check_offered(queue, jobs)
         while True:

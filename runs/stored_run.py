@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 NAME = re.compile(r"[\w-][\w.=+-]*(/[\w-][\w.=+-]*)*")
 """Names are also paths below the folder of a machine's outputs."""
 
+MAX_PART = 255
+"""Bytes in the name of a folder."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredRun(RunFolder):
@@ -297,6 +300,11 @@ def run_at(place: str | Path, out: Path | None = None) -> RunFolder:
         raise ValueError(
             f"run: got the name {address.run!r}, expected letters, digits and ._-=+ in parts"
             " between slashes"
+        )
+    if any(len(part.encode()) > MAX_PART for part in address.run.split("/")):
+        raise ValueError(
+            f"run: got the name {address.run!r}, expected parts of at most {MAX_PART} bytes between"
+            " slashes"
         )
     return StoredRun(out or DEFAULT_PARENT / address.run, address)
 

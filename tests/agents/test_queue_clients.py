@@ -72,12 +72,19 @@ def test_a_node_submits_searches_and_another_one_looks_at_them_later(serve, data
         ({"team": None}, "team: got None, expected"),
         ({"budget": "1"}, "budget: got '1', expected a number"),
         ({"budget": nan}, "budget: got nan, expected"),
+        ({"budget": None}, "budget: got None, expected a value"),
+        ({"budget": 1e-30}, "budget: got 1e-30, expected at least 1e-9 and less than"),
+        ({"seeds": [None]}, "seed: got None, expected a value"),
+        ({"problem": None}, "problem: got None, expected a value"),
         ({"seeds": 3}, "seeds: got 3, expected a list of integers"),
         ({"seeds": []}, r"seeds: got \[\], expected a list of integers"),
         ({"seeds": ["a"]}, "seed: got 'a', expected a number"),
         ({"seeds": [1, 1]}, "seeds: got 1, 1, expected different ones"),
         ({"target": "high"}, "target: got 'high', expected a number"),
         ({"priority": 1.5}, "priority: got 1.5, expected an integer"),
+        ({"name": "界" * 100}, "name: got the name .*, expected parts of at most 255 bytes"),
+        ({"problem": "p" * 250}, "name: got the name 'p+', expected 1 to 200 printable"),
+        ({"name": 5}, "name: got 5, expected a string"),
         ({"name": "a b"}, "name: got the name 'a b', expected letters"),
         ({"problem": ""}, "problem: got '', expected"),
         ({"problem": 3}, "problem: got 3, expected"),
@@ -99,7 +106,11 @@ def test_a_job_says_why_it_has_failed_and_what_is_no_job_is_refused(database):
         connection.execute("UPDATE costada.costada_job SET ended = 'failed', error = 'why'")
     expected = {"state": "failed", "stop_reason": "failed", "error": "why"}
     assert {name: job_status(run)[name] for name in expected} == expected
-    for other, fault in ((f"{run}-2", "expected that of a job"), (database, "names a database")):
+    for other, fault in (
+        (f"{run}-2", "expected that of a job"),
+        (database, "names a database"),
+        (None, "address: got None, expected what enqueue has returned"),
+    ):
         with pytest.raises(ValueError, match=fault):
             job_status(other)
     with pytest.raises(ValueError, match="name: got 'study', but 'study' is taken"):
