@@ -169,8 +169,8 @@ def gateway_of(plan: Plan, folder: RunFolder) -> Iterator[Plan]:
     The caller holds the run's lease.
 
     Raises:
-        ValueError: The plan cannot use one, or it cannot be started.
-        OSError: A file cannot be written, or the gateway does not respond.
+        ValueError: The plan cannot use one, or its files are refused.
+        OSError: A file cannot be written, or the gateway cannot be started or does not respond.
     """
     if not uses_gateway(plan.gateway, folder):
         yield plan

@@ -81,7 +81,8 @@ class Gateway:
             assert process.stdout
             process.stdin.write(f"{json.dumps(given)}\n".encode())
             process.stdin.close()
-            return str(json.loads(process.stdout.readline()))
+            wrong, _ = json.loads(process.stdout.readline())
+            return str(wrong)
 
     def start(self) -> GatewayAddress:
         assert not self.spawn()

@@ -65,8 +65,8 @@ def through_gateways(
 
     Raises:
         ValueError: The models cannot use one, see `check_models`; the journal of an earlier start
-            is missing; it cannot be started.
-        OSError: A file cannot be written, or the gateway does not respond.
+            is missing or is refused.
+        OSError: A file cannot be written, the gateway cannot be started or does not respond.
     """
     check_installed()
     addresses = []
@@ -166,7 +166,7 @@ def _start(
     STARTER.start(upstream, journal, gateway_log(folder, number), call_timeout, before)
     address = read_address(address_file(journal))
     if address is None:
-        raise ValueError("gateway: ended at once")
+        raise OSError("gateway: ended at once")
     return address
 
 

@@ -1,15 +1,14 @@
 """The process of the gateways of one client process, which they outlive.
 
 `python -m costada.plugins.gateway.gateway_process` reads a line of JSON on standard input for each
-gateway that it is to start, and answers each with a line on standard output: what is wrong, or
-nothing once the gateway can be used. It ends with its last gateway. Its own errors go to the log of
-the newest one.
+gateway that it is to start, and answers each with a line on standard output: what is wrong, empty
+once the gateway can be used, and whether it was hindered. It ends with its last gateway. Its own
+errors go to the log of the newest one.
 """
 
 import asyncio
 import json
 import os
-import sqlite3
 import sys
 from argparse import ArgumentParser
 from contextlib import suppress
@@ -98,9 +97,12 @@ async def _serve(idle_seconds: float) -> None:
 
 
 async def _run(
-    settings: GatewaySettings, log: Path, stopping: asyncio.Event, started: asyncio.Future[str]
+    settings: GatewaySettings,
+    log: Path,
+    stopping: asyncio.Event,
+    started: asyncio.Future[tuple[str, bool]],
 ) -> None:
-    """Run a gateway, and set `started` to what is wrong, or to nothing once it can be used."""
+    """Run a gateway, and set `started` to the answer once it can be used, or cannot."""
     open_log = partial(open_for_owner, log, os.O_WRONLY | os.O_APPEND)
 
     def tell(text: str) -> None:
@@ -112,16 +114,17 @@ async def _run(
         file = open_log()
         os.dup2(file, STDERR)
         os.close(file)
-        started.set_result("")
+        started.set_result(("", False))
 
     try:
         await serve_journal(settings, announce, stopping, tell)
-    except (ValueError, OSError, sqlite3.Error) as error:
-        wrong = str(error) if isinstance(error, ValueError) else describe(error)
+    except (ValueError, OSError) as error:
+        is_refused = isinstance(error, ValueError)
+        wrong = str(error) if is_refused else describe(error)
         if started.done():
             tell(wrong)
         else:
-            started.set_result(wrong)
+            started.set_result((wrong, not is_refused))
 
 
 if __name__ == "__main__":

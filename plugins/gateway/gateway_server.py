@@ -127,8 +127,7 @@ async def serve_journal(
     Raises:
         ValueError: The upstream is not an address, another gateway uses the journal, or that is of
             another version.
-        OSError: A file cannot be created or the port is taken.
-        sqlite3.Error: The journal cannot be written.
+        OSError: A file cannot be created or written, or the port is taken.
     """
     upstream_url = checked_upstream(settings.upstream)
     if not settings.idle_seconds > 0:

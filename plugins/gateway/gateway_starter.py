@@ -44,7 +44,8 @@ class GatewayStarter:
             before: A gateway of the same journal that has died; its clients get this one instead.
 
         Raises:
-            ValueError: It cannot be started.
+            ValueError: Its upstream or its journal is refused.
+            OSError: The machine hinders it.
         """
         given = {
             "upstream": upstream,
@@ -63,7 +64,7 @@ class GatewayStarter:
                 return self._ask(line)
             except EOFError as error:
                 reason = str(error).splitlines() or ["it ended without a message"]
-                raise ValueError(f"gateway: cannot be started: {reason[-1]}") from None
+                raise OSError(f"gateway: cannot be started: {reason[-1]}") from None
 
     def _ask(self, line: bytes) -> None:
         """Ask the process for a gateway; raises `EOFError` with its last words if it has ended."""
@@ -79,7 +80,7 @@ class GatewayStarter:
                 with channel.makefile("rb") as answers:
                     answer = answers.readline()
             except TimeoutError:
-                raise ValueError(f"gateway: not ready within {START_SECONDS:g} seconds") from None
+                raise OSError(f"gateway: not ready within {START_SECONDS:g} seconds") from None
             except ConnectionError:
                 answer = b""
             if not answer:
@@ -87,8 +88,9 @@ class GatewayStarter:
             # Only now: an answer that was not read would be taken for the next one.
             self._process = process, channel
             unless_answered.pop_all()
-        if wrong := json.loads(answer):
-            raise ValueError(f"gateway: cannot be started: {wrong}")
+        wrong, is_hindered = json.loads(answer)
+        if wrong:
+            raise (OSError if is_hindered else ValueError)(f"gateway: cannot be started: {wrong}")
 
     def close(self) -> None:
         """Let the process start no more gateways; those that run stay."""

@@ -1,5 +1,6 @@
 """The file in which a gateway records what it sent and what came back."""
 
+import errno
 import json
 import os
 import sqlite3
@@ -90,9 +91,8 @@ class Journal:
         """Open or create the file, readable by its owner only; unfinished requests become `LOST`.
 
         Raises:
-            ValueError: It is the journal of another version, or a link.
-            OSError: It cannot be created.
-            sqlite3.Error: It is not a database or cannot be written.
+            ValueError: It is no database, the journal of another version, or a link.
+            OSError: It cannot be created or written.
         """
         for end in ("-wal", "-shm", "-journal"):
             refuse_link(path.with_name(f"{path.name}{end}"))
@@ -114,6 +114,11 @@ class Journal:
             values = (RequestState.LOST, time(), RequestState.SENT)
             self.num_lost = self._db.execute(lost, values).rowcount
             self.id = self._identity(str(path.stat().st_ino))
+        except sqlite3.Error as error:
+            self._db.close()
+            if isinstance(error, sqlite3.OperationalError):  # such as a full disk
+                raise OSError(errno.EIO, str(error), str(path)) from error
+            raise ValueError(f"{path}: {error}, expected a journal of a gateway") from error
         except BaseException:  # raised again: the file is closed on the way
             self._db.close()
             raise

@@ -45,6 +45,18 @@ def test_another_database_is_refused_and_stays_as_it_is(tmp_path: Path):
     assert path.read_bytes() == before
 
 
+def test_what_hinders_a_journal_and_what_is_none_are_errors_that_name_it(tmp_path: Path):
+    path = tmp_path / "j.sqlite"
+    path.write_text("no database" * 100)
+    with pytest.raises(ValueError, match=f"{path}: file is not a database, expected a journal"):
+        Journal(path)
+    path.unlink()
+    path.with_name("j.sqlite-wal").mkdir()
+    with pytest.raises(OSError, match=f"error: '{path}'") as hindered:
+        Journal(path)
+    assert hindered.value.filename == str(path)
+
+
 def test_an_answer_is_read_back_as_it_came(tmp_path: Path):
     with closing(Journal(tmp_path / "j.sqlite")) as journal:
         number = journal.begin(KEY)

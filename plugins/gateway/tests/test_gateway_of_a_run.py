@@ -173,7 +173,7 @@ def test_a_gateway_that_cannot_start_leaves_the_others_of_its_process(plan, fold
     with gateway_of(plan, folders[0]) as first:
         gateway_journal(folders[1]).write_text("no database" * 100)
         with (
-            pytest.raises(ValueError, match="cannot be started: DatabaseError"),
+            pytest.raises(ValueError, match=r"cannot be started: .* is not a database"),
             gateway_of(plan, folders[1]),
         ):
             pass
@@ -370,7 +370,7 @@ def test_a_run_whose_answers_are_gone_is_refused(plan, folder):
 def test_a_gateway_that_cannot_start_says_why(plan, folder):
     gateway_journal(folder).write_text("no database" * 100)
     with (
-        pytest.raises(ValueError, match="cannot be started: DatabaseError: file is not a database"),
+        pytest.raises(ValueError, match=r"gateway.sqlite: file is not a database, expected"),
         gateway_of(plan, folder),
     ):
         pass

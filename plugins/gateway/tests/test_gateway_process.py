@@ -63,7 +63,7 @@ def test_a_process_that_hears_of_no_more_gateways_is_asked_for_none(
         gateway = Begun(tmp_path / "first", server.url, channel)
         channel.shutdown(socket.SHUT_WR)
         with channel.makefile("rb") as answers:
-            assert answers.readlines() == [b'""\n']
+            assert answers.readlines() == [b'["", false]\n']
     assert gateway.ask().content == "hello"
     gateway.end()
 
@@ -84,5 +84,5 @@ def test_a_pipe_in_place_of_a_log_is_refused(
     monkeypatch.setattr(gateway_starter, "START_SECONDS", PATIENCE / 4)
     pipe = tmp_path / "log"
     os.mkfifo(pipe)
-    with pytest.raises(ValueError, match="No such device"):
+    with pytest.raises(OSError, match="No such device"):
         gateway_starter.STARTER.start(server.url, tmp_path / "journal", pipe, PATIENCE)
