@@ -24,6 +24,7 @@ from costada.runs.folder import (
 from costada.store.address import RunAddress, check_database, check_path, is_database
 from costada.store.files import create_text, make_folder, read_text
 from costada.store.lease import guarded_by
+from costada.store.request_marker import noted_requests
 from costada.store.rows import record
 from costada.store.run_store import NamedRun, RunStore
 from costada.values.path_words import path_word
@@ -141,6 +142,8 @@ class StoredRun(RunFolder):
         if self.settings.exists():
             raise ValueError(f"{self.path}: holds a run of its own; give another folder with --out")
         for known in store.named.all(self.address.run):  # none while the run is not claimed
+            if not self.has_own_files():
+                self._remove_leftover()
             make_folder(self.path)
             own = {**_identity(known), "place": self.place}
             try:
@@ -148,6 +151,19 @@ class StoredRun(RunFolder):
             except FileExistsError:
                 if not self._has_files_of(known):
                     raise ValueError(self._taken(self._owner())) from None
+
+    def _remove_leftover(self) -> None:
+        """Remove the files of an earlier run of this name here, if it bought nothing.
+
+        Another machine has freed its name, as `forget_unpaid` does.
+        """
+        if not (self.path / OWNER).exists() or self._owner().get("place") != self.place:
+            return
+        noted = noted_requests(self.requests)
+        is_unpaid = noted is not None and not noted.dollars
+        has_steps = self.steps.exists() and self.steps.stat().st_size > 0
+        if not has_steps and (is_unpaid or not self.requests.exists()):
+            rmtree(self.path)
 
     def _has_files_of(self, known: NamedRun) -> bool:
         own, owner = _identity(known), self._owner()
@@ -224,6 +240,7 @@ class StoredRun(RunFolder):
     def _check_free(self, store: RunStore) -> None:
         if store.named.settings(self.address.run) is not None:
             raise ValueError(self._occupied())
+        self._remove_leftover()
         RunFolder.check_free(self)
         if (self.path / OWNER).exists():
             raise ValueError(self._taken(self._owner()))

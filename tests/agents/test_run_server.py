@@ -69,10 +69,10 @@ def begin(database, billing, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     processes = []
 
-    def begun(teams=TEAMS, **settings):
+    def begun(teams=TEAMS, machine="", **settings):
         for name, team in teams.items():
             PurseAddress(database, name).create(team.budget, "crossing").close()
-        words = database, billing.url, tmp_path, teams
+        words = database, billing.url, tmp_path / machine, teams
         processes.append(begun_server(*words, **settings))
         return processes[-1]
 
@@ -477,6 +477,25 @@ def test_a_run_that_has_bought_nothing_begins_anew_with_the_settings_of_the_serv
     within(SECONDS, lambda: have_ended(database))
     assert states(database) == dict.fromkeys(names, "finished")
     check_paid(database, provider)
+
+
+@pytest.mark.parametrize("parallel", [1, 4])
+def test_a_machine_where_a_run_bought_nothing_resumes_the_one_that_has_its_name_since(
+    parallel, begin, database, provider
+):
+    mistyped = begin(base_url="http://127.0.0.1:9/v1", machine="first", parallel=parallel)
+    [name] = add_jobs(database, "red", "toy", {"budget": 0.2}, [0])
+    within(SECONDS, lambda: "got a usable answer" in job_of(database).error)
+    mistyped.terminate()
+    mistyped.join(SECONDS)
+    killed = begin(machine="second", parallel=parallel)
+    within(SECONDS, lambda: provider.billed.total() >= 8)
+    killed.kill()
+    killed.join()
+    begin(machine="first", parallel=parallel)
+    within(SECONDS, lambda: have_ended(database))
+    assert job_of(database).error == ""
+    assert states(database) == {name: "finished"}
 
 
 def test_a_job_that_has_not_begun_is_cancelled_without_a_server(begin, database):
