@@ -180,11 +180,10 @@ def _draw_account(purse: Purse, name: str, plan: Plan) -> Purse:
         # A hard purse grants the whole amount or nothing.
         # A budget is that of the whole account, so what it holds already is part of it.
         account = purse.child(name, left + found.held if found else left)
-    budget, least = account.budget, plan.least_budget
+    budget, least = account.budget, max(plan.least_budget, NANODOLLAR)
     if budget < least:
         account.close()
         raise OverBudget(
-            f"--purse: {purse.name!r} has ${budget:f} left, expected at least ${least:f}, the cost"
-            " of an iteration"
+            f"--purse: {purse.name!r} has ${budget:f} left, expected at least ${least:f}"
         )
     return account

@@ -94,6 +94,14 @@ def test_a_hard_budget_begins_with_the_expected_cost_of_an_iteration(run, addres
             pass
 
 
+def test_a_purse_with_less_than_a_run_can_count_pays_for_none(run, address):
+    plan, folder = run()
+    with address.create(Decimal("1e-12"), "crossing") as purse:
+        with pytest.raises(OverBudget, match="expected at least"), paid_from(address, plan, folder):
+            pass
+        assert purse.remaining == purse.budget
+
+
 def test_a_grant_of_many_digits_is_never_rounded_up(run, address):
     plan, folder = run(budget_policy="hard")
     most = Decimal("0.123456789012345678")  # as a float it is 0.12345678901234568
