@@ -29,7 +29,10 @@ QUEUE_LOCK = 7_234_861_456
 FAILED, UNPAID, CANCELLED = "failed", "unpaid", "cancelled"
 """How a job ends whose run does not: it fails, its team has too little, or it is cancelled."""
 
-STATES = ("finished", FAILED, UNPAID, CANCELLED)
+FINISHED = "finished"
+"""The state of a job whose run has stopped for a reason of its own."""
+
+STATES = (FINISHED, FAILED, UNPAID, CANCELLED)
 """What stands for all jobs in that state, in place of a run."""
 
 TABLE = """
@@ -135,6 +138,12 @@ LATEST = f"""
 {JOBS} WHERE ended = '' UNION ALL
 ({JOBS} WHERE ended <> '' ORDER BY number DESC LIMIT %s) ORDER BY number
 """
+RETRY = """
+UPDATE costada_job SET ended = '', error = '', server = '', is_cancelled = FALSE, due = now()
+WHERE ended = ANY(%s) AND {} = %s
+"""
+FORGET = "DELETE FROM costada_job WHERE ended <> '' AND {} = %s"
+FORGET_FINISHED = "DELETE FROM costada_job WHERE ended <> '' AND NOT ended = ANY(%s)"
 WAITING = f"""
 SELECT {COLUMNS} FROM unnest(%s::text[]) AS of_team, LATERAL (
     SELECT * FROM costada_job WHERE team = of_team AND ended = '' AND due <= now()
@@ -186,7 +195,7 @@ class Job:
 def state_of(ended: str, *, is_running: bool) -> str:
     """What a job does: `waiting`, `running`, `finished`, or why its run has not finished."""
     if ended:
-        return ended if ended in (FAILED, UNPAID, CANCELLED) else "finished"
+        return ended if ended in (FAILED, UNPAID, CANCELLED) else FINISHED
     return "running" if is_running else "waiting"
 
 
@@ -331,11 +340,7 @@ class JobQueue:
 
         In place of a run, its state stands for all jobs in it.
         """
-        statement = (
-            "UPDATE costada_job SET ended = '', error = '', server = '', is_cancelled = FALSE,"
-            " due = now() WHERE ended = ANY(%s) AND %s IN (run, ended)"
-        )
-        return self._write(statement, [FAILED, UNPAID, CANCELLED], run)
+        return self._write(RETRY.format(_column_of(run)), [FAILED, UNPAID, CANCELLED], run)
 
     def forget(self, run: str) -> int:
         """Remove a job that has ended; returns how many there were.
@@ -343,11 +348,9 @@ class JobQueue:
         In place of a run, its state stands for all jobs in it. The runs stay, and so do their names
         and charges.
         """
-        statement = (
-            "DELETE FROM costada_job WHERE ended <> '' AND (%s IN (run, ended)"
-            " OR %s = 'finished' AND NOT ended = ANY(%s))"
-        )
-        return self._write(statement, run, run, [FAILED, UNPAID, CANCELLED])
+        if run == FINISHED:
+            return self._write(FORGET_FINISHED, [FAILED, UNPAID, CANCELLED])
+        return self._write(FORGET.format(_column_of(run)), run)
 
     def offer(self, server: str, problems: Sequence[str]) -> None:
         """Note which problems a server offers, and forget servers that ended long ago."""
@@ -427,6 +430,11 @@ def _has(connection: psycopg.Connection[Any], table: str) -> bool:
     """Whether the schema has a table."""
     found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (f"{SCHEMA}.{table}",))
     return found.fetchall() == [(True,)]
+
+
+def _column_of(run: str) -> str:
+    """The column that tells a job by its run, or jobs by their state."""
+    return "ended" if run in STATES else "run"
 
 
 def _path(run: str) -> Iterator[str]:

@@ -74,6 +74,8 @@ def test_an_answer_does_not_read_the_jobs_that_have_ended(database):
             (job_queue.NUM_RUNNING, [[]]),
             (job_queue.WAITING, [["red"], ["toy"], [], 100]),
             (job_queue.TAKEN_OF, names),
+            (job_queue.RETRY.format("run"), [["failed"], "old/seed-2"]),
+            (job_queue.FORGET.format("run"), ["old/seed-2"]),
         ]:
             query = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}".encode()
             [(found,)] = connection.execute(query, values).fetchall()
