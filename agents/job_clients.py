@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Literal, TypedDict, cast
@@ -204,5 +204,22 @@ def add_jobs(
 
 
 def _unused_names(queue: JobQueue, problem: str, number: int) -> list[str]:
-    taken = queue.taken()
-    return [*islice((each for each in default_names(problem) if each not in taken), number)]
+    """Default names that are free, the first after those that are taken one after another."""
+    stem = next(default_names(problem)).removesuffix("1")
+
+    def free(numbers: Iterable[int]) -> list[str]:
+        names = [f"{stem}{each}" for each in numbers]
+        taken = queue.taken(names)
+        return [each for each in names if each not in taken]
+
+    last, first = 0, 1
+    while not free([first]):
+        last, first = first, 2 * first
+    while first - last > 1:
+        middle = (last + first) // 2
+        last, first = (last, middle) if free([middle]) else (middle, first)
+    found: list[str] = []
+    while len(found) < number:
+        found += free(range(first, first + number))
+        first += number
+    return found[:number]

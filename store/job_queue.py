@@ -89,18 +89,17 @@ INSERT INTO costada_job_count {ENDED};
 """  # noqa: S608
 """The counts of ended jobs, which the server keeps, also for an earlier version of this one."""
 
-TAKEN = "SELECT run FROM costada_job UNION SELECT name FROM costada_named"
 TAKEN_OF = """
 WITH own AS (SELECT unnest(%(own)s::text[]) COLLATE "C" AS own),
     above AS (SELECT unnest(%(above)s::text[]) COLLATE "C" AS above)
-SELECT name FROM above JOIN costada_named ON name = above
-UNION ALL SELECT run FROM above JOIN costada_job ON run COLLATE "C" = above
-UNION ALL SELECT name FROM own JOIN costada_named ON name > own || '/' AND name < own || '0'
-UNION ALL SELECT run FROM own JOIN costada_job
+SELECT name, above FROM above JOIN costada_named ON name = above
+UNION ALL SELECT run, above FROM above JOIN costada_job ON run COLLATE "C" = above
+UNION ALL SELECT name, own FROM own JOIN costada_named ON name > own || '/' AND name < own || '0'
+UNION ALL SELECT run, own FROM own JOIN costada_job
     ON run COLLATE "C" > own || '/' AND run COLLATE "C" < own || '0'
-LIMIT 1
+LIMIT %(most)s
 """
-"""A run that keeps others from a name: its own, or one with a folder above or below its folder.
+"""Runs that keep others from a name: its own, and those with a folder above or below its folder.
 
 The character after `/` is `0`.
 """
@@ -250,7 +249,8 @@ class JobQueue:
             rows.append((run, team, chosen["problem"], priority, json.dumps(others)))
         with self._connections.lent() as connection, connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (QUEUE_LOCK,))
-            names = {"own": [*jobs], "above": [*{part for run in jobs for part in _path(run)}]}
+            above = {part for run in jobs for part in _path(run)}
+            names = {"own": [*jobs], "above": [*above], "most": 1}
             known = connection.execute(TAKEN_OF, names).fetchall()
             if known:
                 return str(known[0][0])
@@ -258,10 +258,11 @@ class JobQueue:
                 cursor.executemany(ADD, rows)
         return None
 
-    def taken(self) -> set[str]:
-        """The names that no new job can have."""
+    def taken(self, names: Sequence[str]) -> set[str]:
+        """Those of these names, which have no slash, that no new job can have."""
+        wanted = {"own": [*names], "above": [*names], "most": None}
         with self._connections.lent() as connection:
-            return {name for (name,) in connection.execute(TAKEN).fetchall()}
+            return {name for _, name in connection.execute(TAKEN_OF, wanted).fetchall()}
 
     def take(
         self,

@@ -555,6 +555,8 @@ def test_jobs_are_added_all_or_none_under_names_that_are_free(begin, database):
     add_jobs(database, "red", "toy", TOY, range(2), name="mine")
     with pytest.raises(ValueError, match="name: got 'mine', but 'mine/seed-1' is taken"):
         add_jobs(database, "red", "toy", TOY, range(1, 4), name="mine")
+    add_jobs(database, "red", "toy", TOY, range(2), name="toy-4")  # two below it
+    assert add_jobs(database, "red", "toy", TOY, range(2)) == ["toy-5", "toy-6"]
     with pytest.raises(ValueError, match="team: got 'green', expected a team of its servers"):
         add_jobs(database, "green", "toy", TOY, range(2))
     with pytest.raises(ValueError, match="seeds: got 4, 4, expected different ones"):
@@ -572,5 +574,5 @@ def test_jobs_are_added_all_or_none_under_names_that_are_free(begin, database):
         add_jobs(database, "red", "toy", {**TOY, "budget": -1}, range(2))
     with pytest.raises(ValueError, match=r"name: got the name '\.\./up'"):
         add_jobs(database, "red", "toy", TOY, [0], name="../up")
-    expected = {"toy-1", "toy-2", "toy-3", "mine/seed-0", "mine/seed-1"}
-    assert states(database).keys() == expected
+    expected = {"toy-1", "toy-2", "toy-3", "toy-4/seed-0", "toy-4/seed-1", "toy-5", "toy-6"}
+    assert states(database).keys() == {*expected, "mine/seed-0", "mine/seed-1"}
