@@ -126,7 +126,7 @@ class QueuedSearches(SearchService):
 
         Raises:
             ValueError: There is no such problem, the budget, the seed or the target is invalid, or
-                a job of this problem and seed has ended.
+                a job of this problem and seed has ended or was removed.
             OSError: The database cannot be reached.
         """
         if name not in self.problems:
@@ -135,6 +135,11 @@ class QueuedSearches(SearchService):
         (stem,) = islice(default_names(name), 1)
         run = f"{self.team}/{stem.removesuffix('-1')}/seed-{seed}"
         if not self.queue.jobs_of([run]):
+            if self._folder(run).claimed_at is not None:
+                raise ValueError(
+                    f"discover: problem {name!r} with seed {seed} is run {run!r}, whose job was"
+                    " removed; expected another seed"
+                )
             wanted = self.settings.target if target is None else target
             database, team = str(self.store), self.team
             try:
@@ -157,7 +162,9 @@ class QueuedSearches(SearchService):
         for job in self.queue.jobs_of([name]):
             if job.team == self.team:
                 return self._of(job)
-        return super().run(name)
+        if earlier := self.paid.runs().get(name):  # its job was removed
+            return earlier
+        raise ValueError(f"run: got {name!r}, expected one of team {self.team!r}, as in list_runs")
 
     def listed(self) -> RunList:
         """The jobs of the team that have not ended, and the last ended ones."""
@@ -201,6 +208,8 @@ class QueuedSearches(SearchService):
         return super().submit(name, program, seconds)
 
     def _of(self, job: Job) -> JobRun:
-        folder = StoredRun(self.parent / job.run, RunAddress(str(self.store), job.run))
         offered = self.problems.get(job.problem, job.problem)
-        return JobRun(self.queue, job, folder, self.purse, offered)
+        return JobRun(self.queue, job, self._folder(job.run), self.purse, offered)
+
+    def _folder(self, run: str) -> StoredRun:
+        return StoredRun(self.parent / run, RunAddress(str(self.store), run))

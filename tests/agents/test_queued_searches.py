@@ -17,6 +17,7 @@ from queue_servers import claim_all, num_connections, purse_of, states
 from costada.agents.job_clients import enqueue
 from costada.runs.shared_purse import PurseAddress
 from costada.store.address import shown_address
+from costada.store.job_queue import JobQueue
 
 pytestmark = [
     pytest.mark.process,
@@ -108,9 +109,12 @@ def test_searches_of_clients_are_jobs_that_servers_execute(database, serve, near
             assert "is finished" in await call("discover", **order)
             assert "is finished" in await call("continue_run", run=NAME, dollars=0)
             assert "a job keeps its own" in await call("continue_run", run=NAME, dollars=1)
+            with JobQueue(database) as queue:
+                assert queue.forget(NAME) == 1
+            assert "whose job was removed" in await call("discover", **order)
+            assert (await call("run_status", run=NAME))["run"] == NAME
 
     asyncio.run(talk())
-    assert states(database) == {NAME: "finished"}
 
 
 def test_a_job_is_stopped_and_continued_and_those_of_other_teams_are_unknown(
@@ -126,7 +130,8 @@ def test_a_job_is_stopped_and_continued_and_those_of_other_teams_are_unknown(
             assert stopped["phase"] == "interrupted"
             assert "is interrupted" in await call("discover", problem=PROBLEM, budget=0.02, seed=3)
             assert (await call("continue_run", run=NAME, dollars=0))["phase"] == "running"
-            assert "run: got 'other'" in await call("stop_run", run="other")
+            refusal = await call("stop_run", run="other")
+            assert refusal.endswith("run: got 'other', expected one of team 'red', as in list_runs")
             assert [run["run"] for run in (await call("list_runs"))["runs"]] == [NAME]
             assert "budget: got -1" in await call("discover", problem=PROBLEM, budget=-1, seed=4)
             serve()
