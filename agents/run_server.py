@@ -64,6 +64,9 @@ RETRY_SECONDS = 15.0
 SWITCH_SECONDS = 0.1
 """Time after which a thread lets another one run; each one that waits wakes as often."""
 
+NO_THREAD = "can't start new thread"
+"""In the error of a process that has reached a limit of threads or of memory."""
+
 LOG = logging.getLogger("costada.server")
 
 
@@ -211,10 +214,20 @@ class RunServer:
         if room > 0:
             choose = partial(self._next, room)
             for job in self._queue.take(self.name, [*self._teams], [*self._problems], room, choose):
-                execution = _Execution(job)
-                with self._lock:
-                    self._running[job.run] = execution
-                Thread(target=self._execute, args=(execution,), name=job.run, daemon=True).start()
+                self._start(job)
+
+    def _start(self, job: Job) -> None:
+        """Execute a job in a thread of its own."""
+        execution = _Execution(job)
+        with self._lock:
+            self._running[job.run] = execution
+        try:
+            Thread(target=self._execute, args=(execution,), name=job.run, daemon=True).start()
+        except RuntimeError as error:
+            with self._lock:
+                del self._running[job.run]
+            LOG.warning("%s: %s; it is tried again", job.run, error)
+            self._queue.release(job.run, self.name, str(error), RETRY_SECONDS)
 
     def _next(self, room: int, waiting: Sequence[Job], running: Mapping[str, int]) -> list[Job]:
         """The jobs to start; not those that run here while the server's lease was lost."""
@@ -260,6 +273,11 @@ class RunServer:
             self._ending.set()
             return _Outcome("", str(error))
         except (*HINDRANCES, ProviderAway, sqlite3.Error) as error:
+            LOG.warning("%s: %s; it is tried again", job.run, error)
+            return _Outcome("", str(error), RETRY_SECONDS)
+        except RuntimeError as error:
+            if NO_THREAD not in str(error):
+                raise
             LOG.warning("%s: %s; it is tried again", job.run, error)
             return _Outcome("", str(error), RETRY_SECONDS)
         except (ValueError, UnmeteredCall) as error:

@@ -4,11 +4,15 @@ import logging
 import os
 from collections import Counter
 from decimal import Decimal
+from math import inf
 from pathlib import Path
+from resource import RLIMIT_AS, getrlimit, setrlimit
+from threading import Thread, stack_size
 
 import psycopg
 from crash_runs import CAP, PRICE_IN, PRICE_OUT, slow_evaluation
 from fakes import toy_problem
+from waiting import within
 from warm import PROCESSES
 
 from costada.agents import run_server
@@ -44,10 +48,16 @@ def serve(
     retry_seconds=None,
     folders=None,
     log=None,
+    threadless=None,
     **settings,
 ):
-    """Serve in this process until a signal arrives; problem folders by the names of problems."""
+    """Serve in this process until a signal arrives; problem folders by the names of problems.
+
+    While the file `threadless` exists, no thread can be started.
+    """
     os.environ.update(environment or {})
+    if threadless:
+        Thread(target=refuse_threads, args=(Path(threadless),), daemon=True).start()
     if log:
         logging.basicConfig(filename=log)
     run_server.RETRY_SECONDS = retry_seconds or run_server.RETRY_SECONDS
@@ -62,6 +72,18 @@ def serve(
             pass
         finally:
             server.end(60)
+
+
+def refuse_threads(file):
+    """Let no thread be started whenever a file exists: no stack fits into the memory left."""
+    before = getrlimit(RLIMIT_AS)
+    while True:
+        within(inf, file.exists)
+        setrlimit(RLIMIT_AS, (2**42, before[1]))
+        stack_size(2**43)
+        within(inf, lambda: not file.exists())
+        stack_size(0)
+        setrlimit(RLIMIT_AS, before)
 
 
 def begun_server(*words, **settings):

@@ -386,6 +386,24 @@ def test_jobs_are_tried_again_after_an_outage_that_is_longer_than_a_run_waits(
     assert spent == ledger_of(database, "red") == provider.bill
 
 
+@pytest.mark.parametrize("parallel", [1, 4])
+def test_jobs_are_tried_again_when_their_machine_can_start_threads_again(
+    parallel, begin, database, provider, tmp_path
+):
+    threadless = tmp_path / "threadless"
+    serving = begin(threadless=threadless, retry_seconds=0.5, parallel=parallel)
+    first = add_jobs(database, "red", "toy", {"budget": 0.2}, [0])
+    within(SECONDS, lambda: provider.billed.total() >= 4)
+    threadless.touch()
+    second = add_jobs(database, "red", "toy", TOY, [0])
+    within(SECONDS, lambda: any("start new thread" in each for each in errors_of(database)))
+    threadless.unlink()
+    within(SECONDS, lambda: have_ended(database))
+    assert states(database) == dict.fromkeys([*first, *second], "finished")
+    assert serving.is_alive()
+    check_paid(database, provider)
+
+
 def test_a_model_of_a_problem_that_its_provider_does_not_know_fails_only_jobs_of_the_problem(
     begin, database, billing, provider, tmp_path
 ):
