@@ -85,15 +85,18 @@ def close_others(kept: Iterable[int]) -> None:
         first = descriptor + 1
 
 
-def limiting_filter() -> Filter | None:
-    """The filter of the layers without confinement; None without Linux or libseccomp."""
+def limiting_filters() -> dict[bool, Filter]:
+    """The filters of the layers without confinement, by whether processes may be started.
+
+    There are none without Linux or libseccomp.
+    """
     if not IS_LINUX:
-        return None
+        return {}
     try:
         from costada.evaluators.sandbox.inside import seccomp
     except (ImportError, RuntimeError):
-        return None
-    return Filter(seccomp.limiting())
+        return {}
+    return {may: Filter(seccomp.limiting(may_start_processes=may)) for may in (False, True)}
 
 
 def _identity(path: str | Path) -> Identity | None:

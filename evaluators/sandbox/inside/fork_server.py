@@ -55,6 +55,7 @@ from costada.evaluators.sandbox.inside.orders import (
 
 if TYPE_CHECKING:
     from costada.evaluators.sandbox.inside.candidate_process import CandidateProcess
+    from costada.evaluators.sandbox.inside.system_call_filter import Filter
 
 WATCH_SECONDS = 0.1
 FILES_WATCH_SECONDS = 0.5
@@ -152,7 +153,7 @@ class ForkServer(Server):
             scratch_folder.SlotFolder(SHARED_MEMORY) if has_shared_memory else None
         )
         self._confinement = None
-        self._filter = None
+        self._filters: dict[bool, Filter] = {}
         if settings["confines"]:
             writable = (SHARED_MEMORY,) if has_shared_memory else ()
             owning = {"owns_files": self._owns_files, "writable": writable}
@@ -160,7 +161,7 @@ class ForkServer(Server):
             if self.copies is not None:
                 process.confine_children(self._confinement.of_children, self.copied_places)
         elif self.has_limits:
-            self._filter = confinement.limiting_filter()
+            self._filters = confinement.limiting_filters()
         self._kept = None
         if self.copies and not has_overlay and not self.spared:
             with suppress(OSError):
@@ -307,7 +308,9 @@ class ForkServer(Server):
         """Prepare what is the same for all workers of an order."""
         self._prepared_order = order
         self._permissions = Permissions.of(order)
-        may_start = self._permissions.may_start_processes or self._confinement is None
+        is_permitted = self._permissions.may_start_processes
+        self._filter = self._filters.get(is_permitted)
+        may_start = is_permitted or not (self._confinement or self._filter)
         self._counts_starts = kernel.IS_LINUX and self.has_limits and may_start
         # The kernel limits the tasks of all users but root.
         holds_starts = self._counts_starts and os.getuid() == 0

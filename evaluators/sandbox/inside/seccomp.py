@@ -1,7 +1,8 @@
 """Which system calls a candidate may make (seccomp): an allow-list, so new calls stay out.
 
 Nor may it hold files or memory that the limits do not see: threads share one table of descriptors,
-and memory that outlives its mapping is refused. Without confinement, that is all that is refused.
+and memory that outlives its mapping is refused. Without confinement, only that is refused, and to
+start processes where none is allowed.
 """
 
 import errno
@@ -184,8 +185,12 @@ def confining(
     return _exported(rules)
 
 
-def limiting() -> bytes:
-    """Compile a filter that refuses only to hide what is held, for layers without confinement."""
+def limiting(*, may_start_processes: bool) -> bytes:
+    """Compile a filter for layers without confinement.
+
+    It refuses to hide what is held, and to start processes where they may not be started: clients
+    of models start `uname`, and go on without it.
+    """
     rules = pyseccomp.SyscallFilter(ALLOW)
     rules.set_attr(pyseccomp.Attr.CTL_OPTIMIZE, BINARY_TREE)
     for name in HIDING_ALWAYS:
@@ -195,6 +200,10 @@ def limiting() -> bytes:
         is_socket = Arg(1, MASKED_EQ, ALL_BITS, SOL_SOCKET)
         _add(rules, REFUSE, "setsockopt", is_socket, Arg(2, MASKED_EQ, ALL_BITS, option))
     _refuse_hiding(rules)
+    if not may_start_processes:
+        _add(rules, REFUSE, "clone", Arg(0, MASKED_EQ, CLONE_THREAD, 0))
+        for name in ("fork", "vfork"):
+            _add(rules, REFUSE, name)
     return _exported(rules)
 
 

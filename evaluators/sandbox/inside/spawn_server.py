@@ -207,7 +207,7 @@ class SpawnedWorker:
         self._programs = settings["programs"]
         self._original = settings["original"]
         self._has_limits = settings["has_limits"]
-        self._filter = confinement.limiting_filter() if self._has_limits else None
+        self._filters = confinement.limiting_filters() if self._has_limits else {}
         kernel.die_with_parent(settings["parent"])
 
     def serve(self) -> None:
@@ -237,10 +237,11 @@ class SpawnedWorker:
             for limit, bounds in confinement.resource_limits(order):
                 resource.setrlimit(limit, bounds)
             kernel.drop_privileges()
-        if Permissions.of(order).may_execute:
+        permissions = Permissions.of(order)
+        if permissions.may_execute:
             os.environ["PATH"] = os.pathsep.join(self._programs)
-        if self._filter:
-            self._filter.enforce()
+        if limiting := self._filters.get(permissions.may_start_processes):
+            limiting.enforce()
         self._process.prepare(order)
         self._process.serve(request_fd, result_fd, *channel_fd)
         os._exit(0)

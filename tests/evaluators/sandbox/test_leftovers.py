@@ -10,6 +10,7 @@ from threading import Thread
 import pytest
 from sandbox_runs import (
     AMPLE,
+    LAYERS,
     NO_NAMESPACES,
     ONE,
     POLICY,
@@ -29,6 +30,7 @@ from sandbox_runs import (
     server_of,
     servers_of,
     start_script,
+    why_absent,
 )
 
 from costada.evaluators.sandbox.inside.process_tree import SUPERVISOR_NAME
@@ -111,8 +113,12 @@ def test_a_child_that_holds_the_pipes_does_not_delay_the_result(layer):
     assert result.seconds < 30
 
 
-def test_a_process_is_refused_with_the_policy(confined):
-    error = run("import os\ndef f(): os.fork()", confined).error
+@pytest.mark.parametrize("each", LAYERS)
+@pytest.mark.parametrize("start", ["os.fork()", "subprocess.run(['true'])"])
+def test_a_process_is_refused_with_the_policy(each, start):
+    if reason := why_absent(each):
+        pytest.skip(reason)
+    error = run(f"import os, subprocess\ndef f(): {start}", each).error
     refusal = "PermissionError: [Errno 1] Operation not permitted"
     assert error.splitlines()[:2] == [refusal, POLICY]
 
@@ -182,7 +188,8 @@ def test_no_descriptor_stays_open(layer):
     before = len(os.listdir("/proc/self/fd"))
     for source in sources * 2:
         run(source, layer, AMPLE)
-    assert len(os.listdir("/proc/self/fd")) == before
+    # Fewer where those of an earlier test were closed meanwhile.
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_no_descriptor_stays_open_after_slots_that_died():

@@ -125,7 +125,11 @@ MANY_THREADS = "[threading.Thread(target=time.sleep, args=(60,)).start() for _ i
 @pytest.mark.parametrize(
     ("body", "limits", "expected"),
     [
-        ("os.fork()", {}, "the program started processes; further processes are not allowed"),
+        (
+            "[os.fork() for _ in range(2)]",
+            {"processes": 1},
+            "the program started processes; at most 1 further processes are allowed",
+        ),
         (FORKED, {"memory_mb": 150, "processes": 3}, "the program held more than 150 MB of memory"),
         (MANY_THREADS, {"threads": 8}, "the program had more than 8 threads"),
         (
