@@ -16,6 +16,8 @@ from costada.store.job_queue import STATES, JobQueue
 from costada.store.purse import MAX_DOLLARS
 from costada.values.setting import unknown_name
 
+MAX_PRIORITY = 2**63 - 1
+
 Chosen = Mapping[str, float | str]
 """Problem, budget and seed of a job, and a target, if any."""
 
@@ -76,10 +78,13 @@ def enqueue(
         OSError: The server cannot be reached.
     """
     check_database(database, "database")
-    if not isinstance(seeds, Sequence) or isinstance(seeds, str) or not seeds:
+    if not isinstance(seeds, Sequence) or isinstance(seeds, str | bytes) or not seeds:
         raise ValueError(f"seeds: got {seeds!r}, expected a list of integers, one for each run")
-    if type(priority) is not int:
-        raise ValueError(f"priority: got {priority!r}, expected an integer")
+    if type(priority) is not int or abs(priority) > MAX_PRIORITY:
+        raise ValueError(
+            f"priority: got {priority!r}, expected an integer from -{MAX_PRIORITY} to"
+            f" {MAX_PRIORITY}"
+        )
     chosen = {"budget": budget} | ({} if target is None else {"target": target})
     names = add_jobs(database, team, problem, chosen, seeds, priority, name)
     return [f"{shown_address(database)}#{run}" for run in names]
@@ -178,10 +183,10 @@ def add_jobs(
             run and none offers the problem; then no job is added.
         OSError: The server cannot be reached.
     """
-    if len({*seeds}) < len(seeds):
-        raise ValueError(f"seeds: got {', '.join(map(str, seeds))}, expected different ones")
     jobs: list[Chosen] = [{**chosen, "problem": problem, "seed": seed} for seed in seeds]
     check_chosen(jobs)
+    if len({*seeds}) < len(seeds):
+        raise ValueError(f"seeds: got {', '.join(map(str, seeds))}, expected different ones")
     if name is not None and not isinstance(name, str):
         raise ValueError(f"name: got {name!r}, expected a string")
     own = [] if name is None else [name] if len(seeds) == 1 else [f"{name}/seed-{n}" for n in seeds]

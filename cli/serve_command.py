@@ -220,7 +220,7 @@ def enqueue(
     with refusing(ExitCode.BAD_INPUT):
         from costada.agents import job_clients
 
-        with naming_options("team", "name"):
+        with naming_options("team", "name", "seeds", "priority"):
             runs = job_clients.enqueue(
                 database,
                 problem,
