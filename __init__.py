@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from costada.runs.loaded_run import LoadedRun, load_run
     from costada.runs.plan import menu_models
     from costada.runs.search_graph import create_discovery_graph
-    from costada.store.purse import Account, Entry, OverBudget, Purse
+    from costada.store.accounts import Account, Entry, OverBudget
+    from costada.store.purse import Purse
     from costada.store.run_store import RunStore
     from costada.values.candidate import Candidate, Program
     from costada.values.evaluation import Direction, Evaluation, FrontMember, failed
@@ -105,7 +106,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Account": "costada.store.purse",
+    "Account": "costada.store.accounts",
     "BestProgram": "costada.agents.run_answers",
     "BudgetMiddleware": "costada.agents.middleware",
     "Candidate": "costada.values.candidate",
@@ -119,7 +120,7 @@ _HOMES = {
     "DiscoveryGraph": "costada.graph.compiled",
     "DiscoveryNode": "costada.agents.node",
     "DiscoveryToolkit": "costada.agents.toolkit",
-    "Entry": "costada.store.purse",
+    "Entry": "costada.store.accounts",
     "Evaluation": "costada.values.evaluation",
     "ExampleScore": "costada.values.example_score",
     "FrontMember": "costada.values.evaluation",
@@ -132,7 +133,7 @@ _HOMES = {
     "MenuModel": "costada.models.menu",
     "ModelEntry": "costada.models.menu",
     "OfflineModel": "costada.plugins.offline",
-    "OverBudget": "costada.store.purse",
+    "OverBudget": "costada.store.accounts",
     "Price": "costada.values.usage",
     "Problem": "costada.evaluators.problem",
     "Program": "costada.values.candidate",

@@ -25,10 +25,11 @@ from costada.runs.folder import RunFolder
 from costada.runs.plan import Plan
 from costada.runs.runner import execute_run, saved_state
 from costada.runs.stored_run import StoredRun
+from costada.store.accounts import Account
 from costada.store.address import is_there
 from costada.store.lease import HeldElsewhere, LostLease
 from costada.store.outage import LostWrites
-from costada.store.purse import Account, Purse
+from costada.store.purse import Purse
 from costada.store.rows import record
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate

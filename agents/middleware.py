@@ -24,7 +24,8 @@ from costada.models.runnable_tree import AskedModel, OutgoingRequest, bounded_re
 from costada.nodes.calls.bounds import check_reported_cost, check_service_tier, sent_bound
 from costada.nodes.calls.budget import affordable_answer
 from costada.nodes.settings import LostCalls, check_lost_calls
-from costada.store.purse import OverBudget, Purse
+from costada.store.accounts import OverBudget
+from costada.store.purse import Purse
 from costada.values.usage import Price, exactly
 
 try:

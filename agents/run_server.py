@@ -43,6 +43,7 @@ from costada.runs.plan import SearchRequest, plan_run
 from costada.runs.runner import execute_run, patience_of
 from costada.runs.shared_purse import PurseAddress, paid_from, return_money
 from costada.runs.stored_run import StoredRun, run_at
+from costada.store.accounts import OverBudget
 from costada.store.address import RunAddress
 from costada.store.job_queue import CANCELLED, FAILED, SERVER, UNPAID, Job, JobQueue
 from costada.store.lease import HeldElsewhere, Lease
@@ -51,7 +52,6 @@ from costada.store.outage import (
     waiting_for_database,
     waiting_in_any_case,
 )
-from costada.store.purse import OverBudget
 from costada.store.run_store import RunStore
 from costada.values.search_result import Discovery
 

@@ -27,7 +27,8 @@ from costada.reports.summary import end_text
 from costada.runs.keywords import GraphKeywords
 from costada.runs.plan import GivenProblem, problems_by_name
 from costada.runs.search_graph import create_discovery_graph
-from costada.store.purse import OverBudget, Purse
+from costada.store.accounts import OverBudget
+from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 from costada.values.program_form import ProgramForm
 

@@ -28,7 +28,8 @@ from time import monotonic, sleep
 
 import psycopg
 
-from costada.store.purse import Entry, OverBudget, Purse
+from costada.store.accounts import Entry, OverBudget
+from costada.store.purse import Purse
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 

@@ -63,7 +63,7 @@ def _refusal(error: ValueError | UnmeteredCall, code: ExitCode) -> tuple[str, Ex
 
     from costada.runs.config import RunConfig
     from costada.runs.user_input import as_option, explain, with_options
-    from costada.store.purse import OverBudget
+    from costada.store.accounts import OverBudget
 
     if isinstance(error, OverBudget):
         return str(error), ExitCode.UNPAID

@@ -386,7 +386,7 @@ def watch(
 
 def _check_purses(files: Sequence[Path]) -> None:
     """Raise `ValueError` where a file has no purse, or two files have purses of one name."""
-    from costada.store.purse import purses_in
+    from costada.store.accounts import purses_in
 
     known: dict[str, Path] = {}
     for file in files:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from costada.reports.alerts import AlertLimits
 from costada.reports.indexed_run import NO_LIMITS, IndexedRun, Json, files_of
 from costada.reports.run_view import RunView
-from costada.store.purse import Account
+from costada.store.accounts import Account
 
 ONE_RUN, RUNS, WAITING = "run", "runs", "waiting"
 READING_SECONDS = 0.3

@@ -13,7 +13,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from costada.reports.run_index import RunIndex
-from costada.store.purse import Account, Purse, purses_in
+from costada.store.accounts import Account, purses_in
+from costada.store.purse import Purse
 
 METRICS_PATH = "/metrics"
 METRICS_TYPE = "text/plain; version=0.0.4"

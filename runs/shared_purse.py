@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from costada.runs.folder import RunFolder
 from costada.runs.resume import lost_steps
 from costada.runs.stored_run import StoredRun
+from costada.store.accounts import OverBudget
 from costada.store.address import (
     check_database,
     check_path,
@@ -21,7 +22,7 @@ from costada.store.address import (
     shown_address,
     split_address,
 )
-from costada.store.purse import OverBudget, Policy, Purse
+from costada.store.purse import Policy, Purse
 from costada.store.run_store import RunStore
 
 if TYPE_CHECKING:

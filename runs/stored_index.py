@@ -14,9 +14,9 @@ from costada.reports.run_index import RunIndex
 from costada.reports.run_view import RunView
 from costada.runs.folder import DEFAULT_PARENT, RunFolder
 from costada.runs.stored_run import StoredRun, lease_name, run_at
+from costada.store.accounts import Account
 from costada.store.address import RunAddress, check_database, shown_address
 from costada.store.lease import Holder
-from costada.store.purse import Account
 from costada.store.run_store import NamedRun, RunStore
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from pathlib import Path
 from time import time
 from typing import Self
 
+from costada.store.accounts import Account, paying_purses
 from costada.store.address import POSTGRES, RunAddress, StorePlace
 from costada.store.call_log import CallLog
 from costada.store.candidates import SEED_ID, CandidateTable
 from costada.store.database import Database
 from costada.store.lease import LEASE_SECONDS, MIN_SECONDS, Holder, Lease
 from costada.store.ledger import Ledger
-from costada.store.purse import Account, paying_purses
 from costada.store.rows import Origin, RunSetup, checking_rows, record
 from costada.store.user_inputs import UserInputTable
 from costada.values.candidate import Program

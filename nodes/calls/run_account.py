@@ -7,7 +7,8 @@ from threading import Lock
 
 from costada.nodes.calls.purse_slice import NOTHING, SLICE, PurseSlice
 from costada.nodes.context import PerRun, RunContext
-from costada.store.purse import Amounts, OverBudget, Purse
+from costada.store.accounts import OverBudget
+from costada.store.purse import Amounts, Purse
 from costada.store.run_store import RunStore
 from costada.values.numbering import TicketNumber
 from costada.values.usage import exactly

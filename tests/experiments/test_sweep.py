@@ -42,7 +42,8 @@ from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder, load_config
 from costada.runs.interruption import ExitCode
 from costada.runs.shared_purse import account_name
-from costada.store.purse import OverBudget, Purse
+from costada.store.accounts import OverBudget
+from costada.store.purse import Purse
 
 pytestmark = pytest.mark.process
 

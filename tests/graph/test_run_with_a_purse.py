@@ -18,7 +18,8 @@ from warm import PROCESSES
 
 from costada.models.chat_models import chat_model
 from costada.runs.discovery import discover
-from costada.store.purse import OverBudget, Purse
+from costada.store.accounts import OverBudget
+from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
 

@@ -19,8 +19,8 @@ from costada.runs.plan import plan_run
 from costada.runs.runner import execute_run
 from costada.runs.shared_purse import PurseAddress, account_name, paid_from
 from costada.runs.stored_run import run_at
+from costada.store.accounts import OverBudget
 from costada.store.address import shown_address
-from costada.store.purse import OverBudget
 
 pytestmark = pytest.mark.process
 

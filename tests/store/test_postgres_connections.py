@@ -102,7 +102,7 @@ def test_a_forked_process_waits_for_no_thread_of_its_parent(postgres_address):
 
     def hold_locks(purse):
         with ExitStack() as locks:
-            locks.enter_context(purse._db.transaction())
+            locks.enter_context(purse._rows.database.transaction())
             for lock in (
                 outage._LOCK,
                 postgres_lease._LOOKING_UP,

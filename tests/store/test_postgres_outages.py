@@ -117,7 +117,7 @@ def test_a_purse_books_each_call_once_however_often_connections_are_lost(postgre
 def test_a_draw_that_was_booked_is_not_refused_as_a_second_one(postgres_address):
     """Its first try was booked, and its answer lost."""
     with Purse(10, policy="hard", dsn=postgres_address) as purse:
-        engine = purse._db.engine
+        engine = purse._rows.database.engine
         book, tries = engine._book, []
 
         def book_and_lose(*given, **named):

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from store_backends import SHARED
 
-from costada.store.purse import OverBudget, Purse
+from costada.store.accounts import OverBudget
+from costada.store.purse import Purse
 
 D = Decimal
 
@@ -337,7 +338,7 @@ def test_a_forked_process_never_spends_from_a_copy_of_its_parents_purse(open_pur
 def test_an_account_that_its_purse_has_lost_is_named(open_purse):
     purse = open_purse(1)
     account = purse.child("run", 0.5)
-    account._db.write("DELETE FROM costada_account WHERE name = ?", ("run",))
+    account._rows.database.write("DELETE FROM costada_account WHERE name = ?", ("run",))
     for use in (
         partial(account.child, "below", 0.1),
         partial(account.raise_to, 0.6),
@@ -351,7 +352,7 @@ def test_an_account_that_its_purse_has_lost_is_named(open_purse):
     ):
         with pytest.raises(ValueError, match=r"account 'run': the purse.* has lost it, as after"):
             use()
-    assert account._db.rows("SELECT * FROM costada_entry") == []
+    assert account._rows.database.rows("SELECT * FROM costada_entry") == []
 
 
 def entries(purse: Purse) -> dict[str, tuple[Decimal, Decimal]]:

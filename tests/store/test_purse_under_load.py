@@ -21,7 +21,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from costada.store.purse import OverBudget, Purse
+from costada.store.accounts import OverBudget
+from costada.store.purse import Purse
 
 D = Decimal
 
@@ -46,7 +47,8 @@ def test_threads_can_not_overdraw_a_hard_purse(open_purse):
 SPENDER = """
     import sys
     from contextlib import suppress
-    from costada.store.purse import Purse, OverBudget
+    from costada.store.accounts import OverBudget
+    from costada.store.purse import Purse
 
     purse = Purse(0.2, policy="hard", path=sys.argv[1])
     account = purse.child("shared", 0.15)

@@ -23,8 +23,9 @@ from costada.models.chat_models import chat_model
 from costada.nodes.calls.purse_slice import SLICE
 from costada.runs.discovery import discover
 from costada.runs.stored_run import run_at
+from costada.store.accounts import OverBudget
 from costada.store.address import shown_address
-from costada.store.purse import OverBudget, Purse
+from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 from costada.values.usage import Price
 
