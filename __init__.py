@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from costada.nodes.state import SearchInput, SearchOutput
     from costada.plugins.offline import OfflineModel
     from costada.runs.choices import Choices
+    from costada.runs.configured_models import menu_models
     from costada.runs.discovery import Discovery, discover
     from costada.runs.interruption import interrupting_evaluations
     from costada.runs.keywords import DiscoverKeywords, GraphKeywords
     from costada.runs.loaded_run import LoadedRun, load_run
-    from costada.runs.plan import menu_models
     from costada.runs.search_graph import create_discovery_graph
     from costada.store.accounts import Account, Entry, OverBudget
     from costada.store.purse import Purse
@@ -159,7 +159,7 @@ _HOMES = {
     "job_status": "costada.agents.job_clients",
     "load_run": "costada.runs.loaded_run",
     "log": "costada.evaluators.feedback",
-    "menu_models": "costada.runs.plan",
+    "menu_models": "costada.runs.configured_models",
     "normalize": "costada.evaluators.scoring",
     "problem": "costada.evaluators.registry",
 }

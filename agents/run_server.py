@@ -39,8 +39,9 @@ from costada.reports.logged_progress import LoggedProgress
 from costada.runs.config import CHOSEN_BY_JOBS, EXECUTION, RunConfig, checked_config
 from costada.runs.folder import RunFolder
 from costada.runs.gateways import GATEWAY_LOG, installed_gateway
-from costada.runs.plan import SearchRequest, plan_run
+from costada.runs.plan import plan_run
 from costada.runs.runner import execute_run, patience_of
+from costada.runs.search_request import SearchRequest
 from costada.runs.shared_purse import PurseAddress, paid_from, return_money
 from costada.runs.stored_run import StoredRun, run_at
 from costada.store.accounts import OverBudget

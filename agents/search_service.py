@@ -25,9 +25,10 @@ from costada.models.menu import label_of
 from costada.reports.json_log import is_on, log_message
 from costada.runs.config import EXECUTION, RunConfig, checked_config
 from costada.runs.folder import RunFolder
-from costada.runs.plan import GivenProblem, Plan, SearchRequest, plan_run, problems_by_name
+from costada.runs.plan import Plan, plan_run
 from costada.runs.resume import extended_config, save_extension
 from costada.runs.runner import is_finished, saved_state
+from costada.runs.search_request import GivenProblem, SearchRequest, problems_by_name
 from costada.runs.steering import add_program_text, has_started
 from costada.store.outage import NO_PATIENCE, LostWrites, waiting_for_database
 from costada.store.purse import Purse

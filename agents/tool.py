@@ -25,8 +25,8 @@ from costada.nodes.state import SearchInput, SearchOutput
 from costada.prompts.reply_parts import fenced
 from costada.reports.summary import end_text
 from costada.runs.keywords import GraphKeywords
-from costada.runs.plan import GivenProblem, problems_by_name
 from costada.runs.search_graph import create_discovery_graph
+from costada.runs.search_request import GivenProblem, problems_by_name
 from costada.store.accounts import OverBudget
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore

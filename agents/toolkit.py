@@ -26,7 +26,7 @@ from costada.nodes.context import ChatModel
 from costada.nodes.pool import NODE_THREADS
 from costada.runs.folder import DEFAULT_PARENT
 from costada.runs.keywords import DiscoverKeywords
-from costada.runs.plan import GivenProblem, parse_request
+from costada.runs.search_request import GivenProblem, parse_request
 from costada.store.address import check_database
 from costada.store.purse import Purse
 

@@ -27,8 +27,9 @@ from overhead import FILLER, HEAD, IDEAS, TAIL, InstantModel
 from costada.reports.progress import Progress
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder, config_text
-from costada.runs.plan import SearchRequest, plan_run
+from costada.runs.plan import plan_run
 from costada.runs.runner import execute_run
+from costada.runs.search_request import SearchRequest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 

@@ -181,7 +181,7 @@ def _service(
 ) -> SearchService:
     """The service with its purse open; raises as these do."""
     from costada.agents.search_service import SearchService, named_problems
-    from costada.runs.plan import SearchRequest
+    from costada.runs.search_request import SearchRequest
     from costada.store.purse import Purse
 
     known = named_problems(split_list("--problems", problems) if problems else problem_names())
@@ -207,7 +207,7 @@ def _queued(
     from costada.agents.job_clients import queue_of
     from costada.agents.queued_searches import QueuedSearches
     from costada.agents.search_service import named_problems
-    from costada.runs.plan import SearchRequest
+    from costada.runs.search_request import SearchRequest
     from costada.runs.shared_purse import PurseAddress
     from costada.store.job_queue import JobQueue
 

@@ -272,7 +272,8 @@ def make_plan(config: RunConfig, *, sends_requests: bool = True) -> Plan:
     with ending_on_signal(), showing_warnings(), keeping_output_clean():
         probing = Thread(target=_probe_sandbox, args=(config,), daemon=True)
         probing.start()
-        from costada.runs.plan import SearchRequest, plan_run
+        from costada.runs.plan import plan_run
+        from costada.runs.search_request import SearchRequest
 
         try:
             return plan_run(SearchRequest(config, sends_requests=sends_requests))

@@ -195,7 +195,8 @@ def _server(
     from costada.agents.teams import read_teams
     from costada.evaluators.sandbox.layer_choice import described_layer
     from costada.runs.config import checked_config
-    from costada.runs.plan import SearchRequest, plan_run
+    from costada.runs.plan import plan_run
+    from costada.runs.search_request import SearchRequest
 
     known = named_problems(split_list("--problems", problems) if problems else problem_names())
     first, problem = next(iter(known.items()))

@@ -169,7 +169,12 @@ class RunConfig(SearchSettings):
 
     models: Annotated[
         tuple[ModelEntry, ...],
-        Setting("costada.runs.plan:menu_models", MODELS, "MODEL,MODEL,...", "the one of --model"),
+        Setting(
+            "costada.runs.configured_models:menu_models",
+            MODELS,
+            "MODEL,MODEL,...",
+            "the one of --model",
+        ),
     ] = ()
     """Models to choose from before each attempt, in place of one: PROVIDER:NAME, optionally
     with @EFFORT, @TIER or @SET, or an alias of the models file."""

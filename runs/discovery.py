@@ -92,9 +92,10 @@ def discover(
 
     from costada.reports.progress import LoggedNotices
     from costada.runs.interruption import interrupting_evaluations
-    from costada.runs.plan import parse_request, plan_run
+    from costada.runs.plan import plan_run
     from costada.runs.resume import check_lost_steps, extend_to
     from costada.runs.runner import execute_run
+    from costada.runs.search_request import parse_request
     from costada.runs.stored_run import run_at
     from costada.store.address import check_database
     from costada.store.outage import Patience, waiting_for_database

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from math import ceil, floor, inf, isfinite, log10
-from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from pydantic import ValidationError
 
 from costada.controller.methods import METHODS, chooses_guides
 from costada.controller.router_rules import DEFAULT_ROUTER
@@ -20,14 +17,10 @@ from costada.evaluators.focus import with_focus
 from costada.evaluators.problem import Problem, check_problem, confine, layer_of
 from costada.evaluators.registry import problem
 from costada.evaluators.remote.backend import EngineBackend, check_backend, evaluated_by
-from costada.evaluators.remote.engine import FORMS
 from costada.evaluators.sandbox.layers import Layer
 from costada.graph.build import DiscoveryGraph, compile_search
-from costada.graph.run_context import place_of_model, priced_models, with_reference_cost
-from costada.models.chat_models import chat_model
-from costada.models.menu import MenuModel, ModelEntry, label_of
-from costada.models.prices import price_book
-from costada.models.providers import HALF_PRICE_PATIENCE, HALF_PRICE_TIER, STANDARD_TIER
+from costada.graph.run_context import priced_models, with_reference_cost
+from costada.models.menu import MenuModel
 from costada.models.runnable_tree import asked_models
 from costada.nodes.attempts import first_prompt, ordinary_input
 from costada.nodes.calls.bounds import (
@@ -41,24 +34,13 @@ from costada.nodes.context import ChatModel, PricedModel
 from costada.nodes.settings import Settings
 from costada.reports.formats import budget_text
 from costada.reports.tracking import check_trackers
-from costada.runs.config import RunConfig, checked_config, is_openai
+from costada.runs.config import RunConfig
+from costada.runs.configured_models import menu_model, models_of_problem, named_guide, named_model
 from costada.runs.gateways import gateway_choice
-from costada.runs.models_file import (
-    SUFFIX,
-    ModelsFile,
-    named_models,
-    read_models_file,
-    resolved_entry,
-)
-from costada.runs.user_input import explain
+from costada.runs.search_request import SearchRequest, importable
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 from costada.values.evaluation import SCORED_BY, Evaluation
-from costada.values.roles import CANDIDATE, EVALUATION
-from costada.values.setting import OBJECT_MARK
-
-if TYPE_CHECKING:
-    from costada.runs.models_file import GivenModel
 
 UNUSED_PRICE = (
     "other_prices.{0}: the run asks no model of that name, so this price counts only for an answer"
@@ -67,116 +49,7 @@ UNUSED_PRICE = (
 ENOUGH_ITERATIONS = 10
 """Iterations that a budget should pay for."""
 
-
-@dataclass(frozen=True, slots=True)
-class SearchRequest:
-    """A search as a Python caller describes it.
-
-    Attributes:
-        config: Its settings; what was given as an object is labelled there.
-        problem: The problem, if it was given as an object.
-        model: The model, likewise.
-        guide_model: The guide model, likewise.
-        models: The models of the menu that were given as objects, by name.
-        executor: The executor of evaluations, if it was given as an object.
-        sends_requests: Whether models are asked, so that a missing key is an error.
-    """
-
-    config: RunConfig
-    problem: Problem | None = None
-    model: ChatModel | None = None
-    guide_model: ChatModel | None = None
-    models: Mapping[str, MenuModel] = field(default_factory=dict)
-    executor: Executor | None = None
-    sends_requests: bool = True
-
-
-def parse_request(
-    problem: str | Path | Problem,
-    model: str | ChatModel | MenuModel | None,
-    models: str | Sequence[GivenModel],
-    models_file: str | Path | None,
-    guide_model: str | ChatModel | None,
-    settings: Mapping[str, object],
-) -> SearchRequest:
-    """Check what a caller gives for a search.
-
-    Args:
-        problem: A benchmark's name, a problem folder, or a problem.
-        model: A model id or a chat model, in place of `models`.
-        models: Models to choose from.
-        models_file: Explains texts in `models`.
-        guide_model: A model id, a chat model, or a name in `models`.
-        settings: The settings of `RunConfig`, budget included.
-
-    Raises:
-        ValueError: Naming the argument or setting, its value and what was expected.
-    """
-    if not isinstance(problem, str | Path | Problem):
-        raise ValueError(f"problem: got {problem!r}, expected a name, a folder or a Problem")
-    if isinstance(model, list | tuple):
-        raise ValueError(f"model: got {len(model)} models, expected them as models=[...]")
-    if models_file and not models:
-        raise ValueError(f"models_file: got {models_file} without models, expected both or none")
-    menu = named_models(models, models_file) if models else []
-    if model is None and not menu:
-        raise ValueError("model: got None, expected a chat model or a model id, or several models")
-    if model is not None and menu:
-        raise ValueError(f"model: got {label_of(model)} and models, expected only one of them")
-    if isinstance(model, MenuModel):
-        # A menu of one: the entry has a name, a price and limits of its own.
-        menu, model = [model], None
-    names: dict[str, object] = {"problem": problem, "model": model, "guide_model": guide_model}
-    executor = settings.get("evaluate_on")
-    if isinstance(executor, Executor):
-        names["evaluate_on"] = executor
-        settings = {name: value for name, value in settings.items() if name != "evaluate_on"}
-    elif executor is not None and not isinstance(executor, str):
-        raise ValueError(
-            f"evaluate_on: got {executor!r}, expected {FORMS}, or an open executor of"
-            " concurrent.futures"
-        )
-    # Settings are saved as JSON. An object stands there by a label, and is given again on a resume.
-    labels: dict[str, object] = {
-        key: None if value is None else label_of(value) for key, value in names.items()
-    }
-    if menu:
-        labels["models"] = [
-            each.entry.model_copy(update={"model": label_of(each.model)})
-            if isinstance(each, MenuModel)
-            else each
-            for each in menu
-        ]
-    return SearchRequest(
-        checked_config({**labels, **settings}),
-        problem=problem if isinstance(problem, Problem) else None,
-        model=None if isinstance(model, str) else model,
-        guide_model=None if isinstance(guide_model, str) else guide_model,
-        models={each.name: each for each in menu if isinstance(each, MenuModel)},
-        executor=executor if isinstance(executor, Executor) else None,
-    )
-
-
 SIMULATED, LANDSCAPE = "simulated", "landscape"
-
-
-GivenProblem = Problem | str | Path
-"""A problem, the name of a benchmark, or a problem folder."""
-
-
-def problems_by_name(given: Iterable[GivenProblem]) -> dict[str, Problem]:
-    """Problems to choose from, in the order given.
-
-    Raises:
-        ValueError: There is no such problem, or two have the same name.
-    """
-    found: dict[str, Problem] = {}
-    for each in given:
-        one = each if isinstance(each, Problem) else problem(each)
-        if one.name in found:
-            raise ValueError(f"problems: got two named {one.name!r}, expected different names")
-        found[one.name] = one
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,9 +295,9 @@ def plan_search(given: SearchRequest, *, purse: Purse | None = None) -> Plan:
 def _plan_without_evaluation(given: SearchRequest, purse: Purse | None) -> Plan:
     """All of a plan that is known before the initial program is evaluated, which takes longest."""
     config, needs_key = given.config, given.sends_requests
-    found = given.problem or problem(_importable(config.problem))
+    found = given.problem or problem(importable(config.problem))
     found = confine(
-        evaluated_by(found, given.executor or _importable(config.evaluate_on), config.endpoint),
+        evaluated_by(found, given.executor or importable(config.evaluate_on), config.endpoint),
         sandbox=config.sandbox,
         timeout=config.timeout,
         memory_mb=config.memory_mb,
@@ -448,8 +321,8 @@ def _plan_without_evaluation(given: SearchRequest, purse: Purse | None) -> Plan:
         given.models.get(entry.name) or menu_model(entry, config, needs_key=needs_key)
         for entry in config.models
     )
-    model = menu[0].model if menu else given.model or _model(config.model, config, needs_key)
-    guide_model = given.guide_model or _guide_model(menu, config, needs_key)
+    model = menu[0].model if menu else given.model or named_model(config.model, config, needs_key)
+    guide_model = given.guide_model or named_guide(menu, config, needs_key)
     plan = Plan(
         problem=found,
         seed_evaluation=found.seed_evaluation,
@@ -487,159 +360,6 @@ def _with_evaluation(plan: Plan, config: RunConfig) -> Plan:
     return replace(
         plan, problem=replace(found, seed_evaluation=evaluation), seed_evaluation=evaluation
     )
-
-
-def models_of_problem(
-    problem: Problem, config: RunConfig, *, needs_key: bool = True
-) -> dict[str, dict[str, MenuModel]]:
-    """The models that evaluations of a problem ask, by the role of their calls and by name.
-
-    Args:
-        problem: The problem.
-        config: Says how calls are made.
-        needs_key: Whether a missing key is refused.
-
-    Raises:
-        ValueError: A model is unknown, cannot be asked, or has no key.
-    """
-    fields = {EVALUATION: problem.models, CANDIDATE: problem.candidate_models}
-    return {
-        role: {
-            name: _model_of_problem(
-                name, given, place_of_model(problem, role, name), config, needs_key
-            )
-            for name, given in models.items()
-        }
-        for role, models in fields.items()
-        if models
-    }
-
-
-def _model_of_problem(
-    name: str, given: object, place: str, config: RunConfig, needs_key: bool
-) -> MenuModel:
-    if isinstance(given, MenuModel):
-        return given
-    if not isinstance(given, str | Mapping):
-        try:
-            return MenuModel(name, cast(ChatModel, given))  # it refuses other objects
-        except ValueError as error:
-            raise ValueError(f"{place}: {error}") from None
-    if isinstance(given, str):
-        try:
-            entry = resolved_entry(given, read_models_file(None)).model_copy(update={"name": name})
-        except ValueError as error:
-            raise ValueError(f"{place}: {str(error).removeprefix('models: ')}") from None
-    else:
-        try:
-            entry = ModelEntry.model_validate({**given, "name": name})
-        except ValidationError as error:
-            raise ValueError(f"{place}: {explain(error, ModelEntry.model_fields)}") from None
-    if entry.parameters:
-        raise ValueError(
-            f"{place}: got parameters {', '.join(entry.parameters)}, expected none: the requests of"
-            " the evaluator say how it answers"
-        )
-    try:
-        return menu_model(entry, config, needs_key=needs_key)
-    except ValueError as error:
-        own = f"models: {name}: "
-        raise ValueError(f"{place}: {str(error).removeprefix(own)}") from None
-
-
-def menu_models(
-    models: str | Sequence[GivenModel], models_file: str | Path | None = None
-) -> list[MenuModel]:
-    """The models of a menu, ready for `create_discovery_graph`.
-
-    Args:
-        models: Texts as for `costada run --models`, in one with commas between them or in a list,
-            and chat models.
-        models_file: TOML file that explains texts; by default `models.toml` in the working folder,
-            if there is one.
-
-    Raises:
-        ValueError: A model is unknown, cannot be asked, has no key or no price at the service tier
-            that it asks for; or the file is wrong.
-    """
-    # Only for the default limits of calls; the problem is not looked up.
-    config = RunConfig(problem="any")
-    return [
-        each if isinstance(each, MenuModel) else menu_model(each, config)
-        for each in named_models(models, models_file)
-    ]
-
-
-def menu_model(entry: ModelEntry, config: RunConfig, *, needs_key: bool = True) -> MenuModel:
-    """The chat model of a menu's entry; raises `ValueError` as `chat_model` does.
-
-    A call at half the price may take longer. The price of a service tier has to be known.
-    """
-    tier = entry.service_tier
-    if tier == HALF_PRICE_TIER and entry.timeout is None:
-        entry = entry.model_copy(update={"timeout": config.call_timeout * HALF_PRICE_PATIENCE})
-    try:
-        model = chat_model(
-            _importable(entry.model),
-            base_url=entry.base_url or (config.base_url if is_openai(entry.model) else None),
-            max_tokens=entry.max_tokens or config.max_tokens,
-            timeout=entry.timeout or config.call_timeout,
-            retry_wait=config.retry_wait,
-            longest_wait=config.longest_wait,
-            api_key_variable=entry.api_key_variable,
-            service_tier=tier,
-            parameters=entry.parameters,
-            seed=config.seed,
-            needs_key=needs_key,
-        )
-    except ValueError as error:
-        raise ValueError(f"models: {entry.name}: {error}") from None
-    if tier not in (None, STANDARD_TIER, *entry.tier_prices):
-        book = price_book([(model, entry.given_price)], config.other_prices)
-        if not book.has_tiers(model):
-            raise ValueError(
-                f"models: {entry.name}: service tier {tier!r} has no known price for this model;"
-                " give price and tier_prices in models.toml"
-            )
-    return MenuModel.from_entry(entry, model)
-
-
-def _guide_model(menu: Sequence[MenuModel], config: RunConfig, needs_key: bool) -> ChatModel | None:
-    """The guide that the settings name, `None` if it is the model; a name of the menu comes first.
-
-    Beside a menu it may have an effort and a service tier, as an entry has.
-    """
-    name = config.guide_model
-    if name is None or name == config.model:
-        return None
-    same = [entry.model for entry in menu if entry.name == name]
-    if same:
-        return same[0]
-    if menu and SUFFIX in name:
-        return menu_model(resolved_entry(name, ModelsFile()), config, needs_key=needs_key).model
-    return _model(name, config, needs_key)
-
-
-def _model(model_id: str, config: RunConfig, needs_key: bool) -> ChatModel:
-    return chat_model(
-        _importable(model_id),
-        base_url=config.base_url if is_openai(model_id) else None,
-        max_tokens=config.max_tokens,
-        timeout=config.call_timeout,
-        retry_wait=config.retry_wait,
-        longest_wait=config.longest_wait,
-        seed=config.seed,
-        needs_key=needs_key,
-    )
-
-
-def _importable(name: str) -> str:
-    if name.startswith(OBJECT_MARK):
-        raise ValueError(
-            f"this run got {name.removeprefix(OBJECT_MARK)} as a Python object; resume it from"
-            " Python: discover(..., out=FOLDER, resume=True)"
-        )
-    return name
 
 
 def paid_steps(step_cost: float, budget: float, *, is_hard: bool, aside: float = 0.0) -> int | None:

@@ -31,7 +31,8 @@ from costada.runs.choices import (
 from costada.runs.config import GRAPH_SETTINGS
 from costada.runs.keywords import GraphKeywords
 from costada.runs.models_file import named_models
-from costada.runs.plan import parse_request, plan_search, problems_by_name
+from costada.runs.plan import plan_search
+from costada.runs.search_request import parse_request, problems_by_name
 from costada.runs.user_input import explain
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore

@@ -50,7 +50,7 @@ class MeteredEvaluations:
         from costada.nodes.context import RunContext
         from costada.nodes.settings import Settings
         from costada.nodes.state import Account, Flight, Run, Step
-        from costada.runs.plan import models_of_problem
+        from costada.runs.configured_models import models_of_problem
         from costada.store.run_store import RunStore
         from costada.values.numbering import START
 

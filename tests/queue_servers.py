@@ -21,7 +21,7 @@ from costada.agents.teams import Team
 from costada.runs.config import RunConfig, checked_config
 from costada.runs.folder import config_text
 from costada.runs.interruption import ending_on_signal
-from costada.runs.plan import SearchRequest
+from costada.runs.search_request import SearchRequest
 from costada.runs.shared_purse import PurseAddress
 from costada.store.job_queue import JobQueue
 from costada.store.run_store import RunStore

@@ -9,7 +9,7 @@ from fakes import rewrite
 
 from costada.agents.search_service import SearchService
 from costada.runs.config import RunConfig
-from costada.runs.plan import SearchRequest
+from costada.runs.search_request import SearchRequest
 
 CALL_COST = Decimal("0.002")
 """1,000 input tokens at 1 dollar and 500 output tokens at 2 dollars per million."""

@@ -27,8 +27,8 @@ from costada.reports.trace import rows_of_file
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.folder_lease import hold_lease
-from costada.runs.plan import SearchRequest
 from costada.runs.runner import is_finished
+from costada.runs.search_request import SearchRequest
 from costada.store.address import shown_address
 from costada.store.purse import Purse
 

@@ -19,7 +19,7 @@ from costada.agents.followed_runs import best_program_of
 from costada.agents.search_service import SearchService, named_problems
 from costada.runs.config import RunConfig
 from costada.runs.folder_lease import hold_lease
-from costada.runs.plan import SearchRequest
+from costada.runs.search_request import SearchRequest
 from costada.runs.stored_run import StoredRun
 from costada.store.address import RunAddress, shown_address
 from costada.store.purse import Purse

@@ -19,8 +19,9 @@ from costada.runs.config import RunConfig
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.runs.interruption import STOPPING, draining_on_signal
-from costada.runs.plan import SearchRequest, plan_run
+from costada.runs.plan import plan_run
 from costada.runs.runner import execute_run, is_finished
+from costada.runs.search_request import SearchRequest
 from costada.store.run_store import RunStore
 from costada.values.evaluation import Evaluation
 

@@ -10,8 +10,9 @@ from langgraph.runtime import RunControl
 from costada.reports.progress import Progress
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
-from costada.runs.plan import SearchRequest, plan_run
+from costada.runs.plan import plan_run
 from costada.runs.runner import execute_run
+from costada.runs.search_request import SearchRequest
 from costada.store.run_store import RunStore
 
 CONFIG = RunConfig(problem="toy", budget=1.0, max_iterations=2, price="1,2", preflight=False)

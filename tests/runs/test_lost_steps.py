@@ -16,8 +16,9 @@ from costada.reports.progress import Progress
 from costada.runs.config import checked_config
 from costada.runs.discovery import discover
 from costada.runs.folder import THREAD, RunFolder
-from costada.runs.plan import SearchRequest, plan_run
+from costada.runs.plan import plan_run
 from costada.runs.runner import execute_run
+from costada.runs.search_request import SearchRequest
 from costada.store.checkpoints import RunSaver
 from costada.store.history import copy_file
 from costada.store.purse import Purse

@@ -12,6 +12,7 @@ from costada.cli.setting_options import read_settings
 from costada.models.menu import MenuModel, ModelEntry
 from costada.models.runnable_tree import underlying_models
 from costada.runs.config import RunConfig, checked_config
+from costada.runs.configured_models import menu_model
 from costada.runs.models_file import (
     ModelsFile,
     named_models,
@@ -19,7 +20,8 @@ from costada.runs.models_file import (
     resolved_entry,
     resolved_menu,
 )
-from costada.runs.plan import menu_model, parse_request, plan_run
+from costada.runs.plan import plan_run
+from costada.runs.search_request import parse_request
 from costada.values.usage import Price
 
 FILE = """

@@ -46,8 +46,9 @@ from costada.models.chat_models import chat_model  # noqa: E402
 from costada.plugins.gateway.gateway_of_run import stop_gateways  # noqa: E402
 from costada.reports.progress import Progress  # noqa: E402
 from costada.runs.folder import DEFAULT_PARENT, RunFolder  # noqa: E402
-from costada.runs.plan import parse_request, plan_run  # noqa: E402
+from costada.runs.plan import plan_run  # noqa: E402
 from costada.runs.runner import execute_run, is_finished  # noqa: E402
+from costada.runs.search_request import parse_request  # noqa: E402
 from costada.runs.stored_run import StoredRun, run_at  # noqa: E402
 from costada.store.address import shown_address  # noqa: E402
 from costada.store.run_store import RunStore  # noqa: E402

@@ -13,8 +13,9 @@ from waiting import within
 
 from costada.reports.progress import Progress
 from costada.runs.config import RunConfig
-from costada.runs.plan import SearchRequest, plan_run
+from costada.runs.plan import plan_run
 from costada.runs.runner import execute_run
+from costada.runs.search_request import SearchRequest
 from costada.runs.stored_run import run_at
 from costada.store.address import shown_address
 from costada.store.run_store import RunStore

@@ -18,8 +18,9 @@ from costada.reports.progress import Progress
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.interruption import STOPPING, draining_on_signal
-from costada.runs.plan import SearchRequest, plan_run
+from costada.runs.plan import plan_run
 from costada.runs.runner import execute_run
+from costada.runs.search_request import SearchRequest
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
 

@@ -15,8 +15,8 @@ from warm import PROCESSES
 from costada.agents.search_service import SearchService
 from costada.nodes.calls.purse_slice import SLICE
 from costada.runs.config import RunConfig
-from costada.runs.plan import SearchRequest
 from costada.runs.resume import LOST_STEPS
+from costada.runs.search_request import SearchRequest
 from costada.runs.stored_run import lease_name
 from costada.store.outage import LostWrites
 from costada.store.postgres_lease import Leases

@@ -21,7 +21,8 @@ from costada.evaluators.problem import Problem, confine
 from costada.evaluators.remote.backend import EngineBackend, evaluated_by
 from costada.nodes.calls.relayed_models import RelayedModels
 from costada.runs.config import RunConfig
-from costada.runs.plan import SearchRequest, plan_run
+from costada.runs.plan import plan_run
+from costada.runs.search_request import SearchRequest
 from costada.runs.single_evaluation import RUN_ID, MeteredEvaluations
 from costada.values.candidate import Program
 from costada.values.evaluation import EVALUATOR_OUTAGE, WORKER, Evaluation
