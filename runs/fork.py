@@ -17,7 +17,7 @@ from costada.runs.folder import THREAD, RunFolder
 from costada.runs.run_files import StepLog
 from costada.store.checkpoints import RunSaver
 from costada.store.files import make_folder
-from costada.store.history import Cut, copy_file, cut_back
+from costada.store.run_copy import Cut, copy_file, cut_back
 from costada.store.run_store import RunStore
 from costada.store.user_inputs import UserInput
 from costada.values.numbering import Iteration

@@ -12,8 +12,9 @@ from rows import call_row
 from toy_graph import graph_of, trace
 
 from costada.store.checkpoints import RunSaver
-from costada.store.history import Cut, RunHistory, copy_file, cut_back
+from costada.store.history import RunHistory
 from costada.store.purse import Purse
+from costada.store.run_copy import Cut, copy_file, cut_back
 from costada.store.run_store import RunStore
 
 Journal = pytest.importorskip("costada.plugins.gateway.response_journal").Journal

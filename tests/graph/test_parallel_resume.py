@@ -41,9 +41,9 @@ from costada.models.event_loop import run
 from costada.nodes.calls.health import sleep_interruptibly
 from costada.nodes.state import Flight, restore
 from costada.store.checkpoints import RunSaver
-from costada.store.history import copy_file
 from costada.store.ledger import Landing
 from costada.store.rows import CallStatus
+from costada.store.run_copy import copy_file
 from costada.store.run_store import RunStore
 
 PATIENCE = 60

@@ -49,9 +49,9 @@ from costada.prompts.render import Prompt
 from costada.runs.reconcile import settle_requests
 from costada.runs.reconciliation import Billed, SentCall
 from costada.store.call_log import CallKey
-from costada.store.history import Cut, copy_file, cut_back
 from costada.store.ledger import Landing
 from costada.store.rows import CallStatus, LandedTickets
+from costada.store.run_copy import Cut, copy_file, cut_back
 from costada.store.run_store import RunStore
 from costada.values.usage import Usage
 

@@ -20,8 +20,8 @@ from costada.runs.plan import plan_run
 from costada.runs.runner import execute_run
 from costada.runs.search_request import SearchRequest
 from costada.store.checkpoints import RunSaver
-from costada.store.history import copy_file
 from costada.store.purse import Purse
+from costada.store.run_copy import copy_file
 from costada.store.run_store import RunStore
 
 KEPT, MADE = 3, 6

@@ -8,7 +8,7 @@ from rows import call_row, trace_row
 from store_backends import SHARED
 from waiting import within
 
-from costada.store.history import Cut, cut_back
+from costada.store.run_copy import Cut, cut_back
 from costada.store.run_store import RunStore
 from costada.store.user_inputs import MAX_IDEA, MAX_PROGRAM, MAX_WAITING, InputKind
 from costada.values.candidate import Candidate, Program

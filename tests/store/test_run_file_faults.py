@@ -16,7 +16,8 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 
 from costada.store.checkpoints import RunSaver
-from costada.store.history import Cut, RunHistory, copy_file, cut_back
+from costada.store.history import RunHistory
+from costada.store.run_copy import Cut, copy_file, cut_back
 from costada.store.run_store import RunStore
 from costada.store.schema import FORMAT
 from costada.store.sqlite_engine import explaining

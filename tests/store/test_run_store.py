@@ -13,9 +13,9 @@ from store_backends import SHARED
 
 from costada.store.call_log import CallKey
 from costada.store.candidates import CandidateTable
-from costada.store.history import Cut, copy_file, cut_back
 from costada.store.in_flight_calls import InFlightCalls
 from costada.store.rows import CallRow, LandedTickets
+from costada.store.run_copy import Cut, copy_file, cut_back
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate, Program
 from costada.values.usage import Usage

@@ -24,8 +24,8 @@ from costada.reports.page.page import write_page
 from costada.reports.trace import rows_of_file
 from costada.runs.folder import RunFolder
 from costada.runs.folder_lease import hold_lease
-from costada.store.history import Cut, cut_back
 from costada.store.rows import CallStatus
+from costada.store.run_copy import Cut, cut_back
 from costada.values.candidate import Program
 from costada.values.usage import Usage
 
