@@ -110,8 +110,9 @@ def paid_from(address: PurseAddress | None, plan: Plan, folder: RunFolder) -> It
         is_interrupted = False
         try:
             # Rounded down, as the nearest float may be more than the account can lend.
-            budget = float(account.budget.quantize(NANODOLLAR, ROUND_FLOOR))
-            yield replace(plan, purse=account, budget=budget)
+            granted = float(account.budget.quantize(NANODOLLAR, ROUND_FLOOR))
+            # Another run of its name that had more may have failed before it began.
+            yield replace(plan, purse=account, budget=min(granted, plan.budget))
             # Not reached if the run raises: a failed run returns its money, as a finished one does.
             state = saved_state(folder)
             is_interrupted = not (state and state.get("stop_reason"))

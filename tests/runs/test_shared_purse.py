@@ -94,6 +94,18 @@ def test_a_hard_budget_begins_with_the_expected_cost_of_an_iteration(run, addres
             pass
 
 
+def test_a_run_spends_its_own_budget_where_another_of_its_name_failed_before_it_began(run, address):
+    plan, folder = run()
+    with address.create(2, "crossing"):
+        with (
+            pytest.raises(ValueError, match="no room"),
+            paid_from(address, replace(plan, budget=1.5), folder),
+        ):
+            raise ValueError("no room")
+        with paid_from(address, plan, folder) as paid:
+            assert paid.budget == plan.budget == 0.5
+
+
 def test_a_purse_with_less_than_a_run_can_count_pays_for_none(run, address):
     plan, folder = run()
     with address.create(Decimal("1e-12"), "crossing") as purse:
