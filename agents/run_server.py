@@ -337,7 +337,7 @@ class RunServer:
             return
         if self._folder(job).has_bought():
             raise HeldElsewhere(
-                f"was begun with other settings than this server has: {', '.join(others)}"
+                f"was begun with other settings than this server has: {'; '.join(others)}"
             )
         self._free_unpaid(job)
 
@@ -369,8 +369,11 @@ class RunServer:
 
 def _other_settings(saved: RunConfig, config: RunConfig) -> list[str]:
     """The settings with which a run was begun and that this server has otherwise."""
-    names = (name for name in RunConfig.model_fields if name not in EXECUTION)
-    return [name for name in names if getattr(saved, name) != getattr(config, name)]
+    return [
+        f"{name} was {getattr(saved, name)!r}, got {getattr(config, name)!r}"
+        for name in RunConfig.model_fields
+        if name not in EXECUTION and getattr(saved, name) != getattr(config, name)
+    ]
 
 
 @contextmanager

@@ -477,7 +477,7 @@ def test_a_run_that_has_paid_is_not_resumed_with_other_settings(begin, database,
     num_billed = provider.billed.total()
     begin(retry_wait=0.02)
     within(SECONDS, lambda: "other settings than this server has" in job_of(database).error)
-    assert job_of(database).error.endswith("retry_wait")
+    assert job_of(database).error.endswith(": retry_wait was 0.01, got 0.02")
     assert states(database) == {name: "waiting"}
     assert provider.billed.total() == num_billed
 
