@@ -12,14 +12,9 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from time import monotonic
-from typing import Any, Literal, NamedTuple, TypeVar
-
-from langchain_core.language_models import LanguageModelInput
-from langchain_core.messages import AIMessage
-from langchain_core.runnables import Runnable
+from typing import Any, Literal, TypeVar
 
 from costada.models.asking import FailureKind, ModelFailure, failure_of
-from costada.models.endpoint.client_requests import forwarded_body
 from costada.models.endpoint.client_responses import (
     EVENT_STREAM,
     EventReader,
@@ -34,9 +29,9 @@ from costada.models.endpoint.exchange import (
     ClientResponse,
     Dialect,
     Postponed,
-    Refusal,
     RequestLedger,
 )
+from costada.models.endpoint.target import ChatModel, Target, check_protocol, target_of
 from costada.models.endpoint.translated import completion
 from costada.models.errors import (
     ModelUnusable,
@@ -46,12 +41,7 @@ from costada.models.errors import (
     without_secrets,
 )
 from costada.models.event_loop import CallTimeout, deadline, off_the_clock
-from costada.models.langchain_openai import (
-    request_facts,
-    send_body,
-    sending_sdk,
-    without_key,
-)
+from costada.models.langchain_openai import without_key
 from costada.models.metering import ABANDONED, MeteredCall, impossible_counts, uncounted_answer
 from costada.models.provider_errors import (
     http_status,
@@ -60,24 +50,14 @@ from costada.models.provider_errors import (
     is_transient,
     may_have_been_billed,
 )
-from costada.models.providers import STANDARD_TIER, RetryPolicy
+from costada.models.providers import RetryPolicy
 from costada.models.rate_limits import request_queue
 from costada.models.reply_content import Reply, estimated_usage
-from costada.models.retries import RetriedModel, Retries, sleep_between_requests
-from costada.models.runnable_tree import (
-    JOURNAL,
-    AskedModel,
-    OutgoingRequest,
-    asked_models,
-    requested_model,
-    sent_parameters,
-    stated_caps,
-    underlying_models,
-)
+from costada.models.retries import sleep_between_requests
+from costada.models.runnable_tree import OutgoingRequest, underlying_models
 from costada.values.usage import NO_TOKENS, Usage
 
 Result = TypeVar("Result")
-ChatModel = Runnable[LanguageModelInput, AIMessage]
 Answered = asyncio.Future[ClientResponse | ModelFailure]
 
 _SHOWN_BYTES = 200
@@ -97,56 +77,6 @@ class _ReportedFailure(Exception):
 
 class _NoProtocol(Exception):
     """What came back is not a response of the protocol."""
-
-
-class _Target(NamedTuple):
-    """The provider of a model, as requests reach it.
-
-    Attributes:
-        sdk: The SDK that sends them, "openai" or "anthropic".
-        asked: The chat model whose client does, and what is bound to it.
-        sent_name: The name of the model that the provider gets.
-        outgoing: A request before a client's part of it is known.
-        retries: How a failed one is sent again.
-    """
-
-    sdk: str
-    asked: AskedModel
-    sent_name: str
-    outgoing: OutgoingRequest
-    retries: Retries
-
-
-def _target_of(model: ChatModel, policy: RetryPolicy) -> _Target | None:
-    """Where the requests of a model go; `None` if they have to be translated."""
-    models = asked_models(model)
-    sdk = sending_sdk(models[0].model) if len(models) == 1 else None
-    if sdk is None:
-        return None
-    asked = models[0]
-    facts = request_facts(*asked)
-    sent = sent_parameters(facts.params)
-    caps = [*stated_caps(vars(asked.model)), *stated_caps(sent)]
-    name = requested_model(facts)
-    outgoing = OutgoingRequest(
-        model=name,
-        provider=asked.provider,
-        output_cap=min(caps, default=None),
-        choices=1,
-        input_bound=0,
-        gateway=str(facts.metadata.get(JOURNAL, "")),
-    )
-    part: Any = model
-    while not isinstance(part, RetriedModel) and hasattr(part, "bound"):
-        part = part.bound
-    once = Retries(1, policy.retry_wait, policy.longest_wait)
-    return _Target(
-        sdk,
-        asked,
-        str(sent.get("model") or sent.get("model_name") or name),
-        outgoing,
-        part.retries if isinstance(part, RetriedModel) else once,
-    )
 
 
 class Forwarder:
@@ -205,13 +135,13 @@ class Forwarder:
         """
         if self._failure is not None:
             raise self._failure
-        target = _target_of(model, self._policy)
+        target = target_of(model, self._policy)
         answered: Answered = asyncio.get_running_loop().create_future()
         # Anthropic has no chat completions of its own: they are translated.
         if target is None or (target.sdk == "anthropic" and request.dialect is Dialect.CHAT):
             work = self._translate(request, model, answered)
         else:
-            _check_protocol(request, target)
+            check_protocol(request, target)
             work = self._forward(request, target, answered)
         task = asyncio.create_task(work)
         self._tasks.add(task)
@@ -289,7 +219,7 @@ class Forwarder:
     async def _forward(
         self,
         request: ClientRequest,
-        target: _Target,
+        target: Target,
         answered: Answered,
     ) -> None:
         queue = request_queue(target.asked.model, self._policy, target.asked.bound)
@@ -300,28 +230,17 @@ class Forwarder:
     async def _exchange(
         self,
         request: ClientRequest,
-        target: _Target,
+        target: Target,
         answered: Answered,
     ) -> None:
         """Send a request once. Its response is the result of `answered`, a stream from its start.
 
         Whatever is raised after that is not the provider's.
         """
-        given = [cap for cap in (request.output_cap, target.outgoing.output_cap) if cap is not None]
-        outgoing = target.outgoing._replace(
-            output_cap=min(given, default=None),
-            choices=request.choices,
-            input_bound=request.input_bound,
-            is_all_text=request.is_all_text,
-        )
-        call = MeteredCall(await self._begin(outgoing))
+        call = MeteredCall(await self._begin(target.outgoing_for(request)))
         began = monotonic()
-        tier = target.asked.service_tier
-        body = forwarded_body(request, target.sent_name, call.request.output_cap, tier)
-        headers = {**request.headers, **(target.asked.bound.get("extra_headers") or {})}
         try:
-            path = f"/{request.dialect}" if target.sdk == "openai" else f"/v1/{request.dialect}"
-            response = await send_body(target.asked.model, path, body, headers)
+            response = await target.send(request, call.request.output_cap)
         except BaseException as error:  # raised again
             await self._finish(_failed(call, error, began, may_have_been_billed(error, True)))
             raise
@@ -378,7 +297,7 @@ class Forwarder:
     async def _read_stream(
         self,
         request: ClientRequest,
-        target: _Target,
+        target: Target,
         call: MeteredCall,
         began: float,
         response: Any,
@@ -626,23 +545,3 @@ def without_keys(text: str, model: ChatModel) -> str:
     for each in underlying_models(model):
         text = without_key(text, each)
     return text
-
-
-def _check_protocol(request: ClientRequest, target: _Target) -> None:
-    """Refuse what the model's provider does not know, or what has another price."""
-    sdk = "anthropic" if request.dialect is Dialect.MESSAGES else "openai"
-    if sdk != target.sdk:
-        raise Refusal(
-            400,
-            "protocol",
-            f"model {request.model!r}: has no {request.dialect}, expected a request in the"
-            f" protocol of {target.sdk} or chat completions",
-        )
-    own, asked = target.asked.service_tier, request.body.get("service_tier")
-    if asked not in (None, "auto", "standard_only", STANDARD_TIER if own is None else own):
-        raise Refusal(
-            400,
-            "invalid_value",
-            f"service_tier: got {str(asked)[:50]!r}, expected that of the model:"
-            f" {own or STANDARD_TIER}",
-        )
