@@ -75,13 +75,14 @@ class IndexedRun:
         with RunHistory.of(self.run.database, is_idle=not is_running) as history:
             run_id = history.last_run()
             known: Iteration = self._tail[-1]["iteration"] if self._tail else START
-            if run_id != self._run_id or (known and history.last_iteration(run_id) < known):
-                self._forget(run_id)  # also if an older copy has replaced the file
-                known = START
+            is_older = known and history.last_iteration(run_id) < known  # a copy replaced the file
             with checking_rows(self.run.database):
+                if run_id != self._run_id or is_older or self._is_settled(history):
+                    self._forget(run_id)
+                    known = START
                 if not self._curve and (start := history.candidate(run_id, SEED_ID)):
                     self._add_best(0.0, start.facts["objective"], start.facts["score"])
-                if steps := history.steps(Iterations(run_id, known)):
+                if steps := history.settled(run_id, history.steps(Iterations(run_id, known))):
                     self._add_use(history, steps)
                 for step in steps:
                     self._add(step)
@@ -92,6 +93,11 @@ class IndexedRun:
                 if is_running:
                     row["in_flight"] = len(history.open_calls(run_id))
                 return row
+
+    def _is_settled(self, history: RunHistory) -> bool:
+        """Whether a bill has changed the account since the last step was read."""
+        last = self._tail[-1:]
+        return history.settled(self._run_id, last) != last
 
     def _forget(self, run_id: str) -> None:
         self._run_id = run_id

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from costada.nodes.trace_row import GUIDE_CHARGED
 from costada.reports.trace import stored_rows
@@ -70,7 +70,8 @@ def report_of(run: RunView) -> ReportData:
         setup = store.setup(run_ids[-1]) if run_ids else None
         if setup is None:
             raise ValueError(f"{run.place}: the run has not started, expected one that has")
-        rows = stored_rows(store, run_ids[-1])
+        stored = stored_rows(store, run_ids[-1])
+        rows = cast("Sequence[TraceRow]", store.settled(run_ids[-1], stored))
         seed = store.candidates.find(run_ids[-1], SEED_ID)
     problem = setup.problem
     title = f"{problem['name']}, {settings.method}"

@@ -100,10 +100,11 @@ def load_run(path: str | Path) -> LoadedRun:
                 best_id = str(row["candidate_id"]).partition(">")[0]
         program = history.program_of(run_id, best_id) or Program.of("")
         rows = history.steps(Iterations(run_id))
+        rows[-1:] = history.settled(run_id, rows[-1:])
         charged = history.charged(run_id, counts_lost=settings.lost_calls == "count")
         setup, start_score = history.setup(run_id), history.score_of(run_id, SEED_ID)
     now = standing(folder, settings, rows, setup.problem if setup else {}, start_score)
-    last: Row = steps[-1] if steps else {"iteration": 0, "spent": 0.0}
+    last: Row = rows[-1] if rows else {"iteration": 0, "spent": 0.0}
     return LoadedRun(
         _run=folder,
         path=folder.path,

@@ -118,7 +118,8 @@ def outlook(folder: RunFolder, added: Added) -> str:
     with RunStore.at(folder.database, is_read_only=True) as store:
         run_id = store.run_ids()[-1]
         last = store.last_step(run_id)
-        row = record(store.step_line(run_id, last)) if last else None
+        steps = [record(store.step_line(run_id, last))] if last else []
+        row = next(iter(store.settled(run_id, steps)), None)
         setup = store.setup(run_id)
     end = end_after(row, config, setup.problem if setup else {}) if row else None
     resume = folder.next_command(config)

@@ -5,12 +5,12 @@ overwrites its own rows. Only calls are never replaced: each of them was paid.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import inf
 from pathlib import Path
 from time import time
-from typing import Self
+from typing import Any, Self
 
 from costada.store.accounts import Account, paying_purses
 from costada.store.address import POSTGRES, RunAddress, StorePlace
@@ -19,7 +19,7 @@ from costada.store.candidates import SEED_ID, CandidateTable
 from costada.store.database import Database
 from costada.store.lease import LEASE_SECONDS, MIN_SECONDS, Holder, Lease
 from costada.store.ledger import Ledger
-from costada.store.rows import Origin, RunSetup, checking_rows, record
+from costada.store.rows import Origin, RunSetup, amount, checking_rows, record
 from costada.store.user_inputs import UserInputTable
 from costada.values.candidate import Program
 from costada.values.example_score import JudgedExamples
@@ -44,7 +44,8 @@ class NamedRun:
     """A name in a database: its run, once that has begun, and when the name was taken.
 
     `run_id` is empty before the run begins; `claimed_at` counts seconds since 1970 UTC. `last` is
-    the last iteration that has ended, `in_flight` the number of its requests that have not.
+    the last iteration that has ended, `in_flight` the number of its requests that have not, and
+    `spent` the dollars of its account.
     """
 
     name: str
@@ -52,6 +53,7 @@ class NamedRun:
     claimed_at: float
     last: int
     in_flight: int
+    spent: str
 
 
 class NamedRuns:
@@ -113,7 +115,9 @@ class NamedRuns:
             "SELECT name, run_id, claimed_at, COALESCE((SELECT MAX(iteration) FROM costada_step"
             " WHERE costada_step.run_id = costada_named.run_id), 0), (SELECT COUNT(*) FROM"
             " costada_call WHERE costada_call.run_id = costada_named.run_id"
-            " AND status = 'started') FROM costada_named"
+            " AND status = 'started'), COALESCE((SELECT spent FROM costada_charge"
+            " WHERE costada_charge.run_id = costada_named.run_id"
+            " ORDER BY iteration DESC LIMIT 1), '0') FROM costada_named"
             " WHERE name = COALESCE(?1, name) ORDER BY claimed_at, name",
             (name,),
         )
@@ -179,6 +183,21 @@ class RunFacts:
     def sandbox(self, run_id: str) -> str:
         """What confined the candidates when a run began; empty if its file does not say."""
         return self._fact("sandbox", run_id)
+
+    def settled(self, run_id: str, steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Trace rows with the dollars that the account has after them.
+
+        A row says what its iteration was charged. A provider's bill may have returned some since.
+        """
+        if not steps:
+            return []
+        found = self._db.rows(
+            "SELECT iteration, spent FROM costada_charge"
+            " WHERE run_id = ? AND iteration >= ? AND iteration <= ?",
+            (run_id, steps[0]["iteration"], steps[-1]["iteration"]),
+        )
+        spent = {iteration: float(amount(dollars)) for iteration, dollars in found}
+        return [{**each, "spent": spent.get(each["iteration"], each["spent"])} for each in steps]
 
     def _fact(self, column: str, run_id: str) -> str:
         found = self._db.rows(

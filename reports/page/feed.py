@@ -325,14 +325,16 @@ class Feed:
 
     def _read_new_steps(self, history: RunHistory, run_id: str) -> None:
         """Read the new steps, or all steps of another run; the caller holds the lock."""
-        if run_id != self._run_id or self._averages is None:
+        last = self._steps[-1:]
+        is_settled = history.settled(run_id, last) != last  # by a bill, since they were read
+        if run_id != self._run_id or self._averages is None or is_settled:
             self._run_id, self._steps, self._ended, self._guided = run_id, [], {}, []
             self._models, self._best = {}, (0, SEED_ID)
             settings = self._run.load()
             self._parallel = settings.parallel
             self._averages = Averages(settings.method, settings.constants)
         known = self._steps[-1]["iteration"] if self._steps else START
-        for step in history.steps(Iterations(run_id, known)):
+        for step in history.settled(run_id, history.steps(Iterations(run_id, known))):
             utility, estimate = self._averages.after(step)
             failure = step["failure"] and step["failure"][:MAX_REASON]
             ticket = ticket_of(step)

@@ -2,6 +2,7 @@ import json
 import subprocess
 import sys
 from contextlib import closing
+from decimal import Decimal
 from shutil import rmtree
 from threading import Timer
 from urllib.parse import quote
@@ -11,18 +12,21 @@ import psycopg
 import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 from psycopg.conninfo import make_conninfo
+from waiting import within
 
 from costada import create_discovery_graph, discover, load_run
 from costada.runs.config import RunConfig
 from costada.runs.folder import OWNER, RunFolder, config_text
 from costada.runs.runner import is_finished, saved_state
 from costada.runs.shared_purse import PurseAddress
+from costada.runs.stored_index import StoredIndex
 from costada.runs.stored_run import StoredRun, lease_name, named_runs, run_at
 from costada.store.address import RunAddress, check_database, shown_address
 from costada.store.candidates import SEED_ID
 from costada.store.postgres_checkpoints import PostgresRunSaver
 from costada.store.postgres_lease import PATIENCE_SECONDS, Leases
 from costada.store.run_store import RunStore
+from costada.values.numbering import Iteration
 
 pytestmark = pytest.mark.process
 
@@ -68,6 +72,16 @@ def test_a_run_in_postgres_does_what_one_in_a_folder_does(begin, invoke, finishe
     assert names == files
     for name in ("steps.jsonl", "best_program.py"):
         assert (tmp_path / "hex" / name).read_bytes() == (finished / name).read_bytes()
+
+
+def test_the_list_of_runs_follows_what_a_bill_has_returned(begin, url):
+    begin("hex")
+    with closing(StoredIndex(url)) as index, RunStore.postgres(url, "hex") as store:
+        (before,) = index.all_rows()
+        store.ledger.give_back(store.last_run(), {Iteration(2): Decimal("0.001")})
+        within(20, lambda: index.all_rows()[0]["spent"] < before["spent"])
+        (after,) = index.all_rows()
+    assert after["spent"] == pytest.approx(before["spent"] - 0.001)
 
 
 def test_it_is_resumed_where_there_is_nothing_of_it(begin, invoke, near, url, tmp_path, elsewhere):

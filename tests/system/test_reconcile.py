@@ -15,7 +15,12 @@ from typer.testing import CliRunner
 from waiting import within
 from warm import PROCESSES
 
+from costada import load_run
 from costada.cli.main import app
+from costada.reports.page.feed import Feed
+from costada.reports.picture import report_of
+from costada.reports.run_index import RunIndex
+from costada.runs.folder import RunFolder
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
@@ -109,6 +114,35 @@ def test_the_ledger_of_a_killed_run_becomes_the_bill(
     again = reconcile(folder, "--bill", bill)
     assert "settled" not in again.output
     assert record_of(folder) == after
+
+
+def test_what_is_shown_of_a_settled_run_is_its_bill(provider, server, tmp_path):
+    folder, bill = tmp_path / "runs" / "run", tmp_path / "bill.csv"
+    run_killed(folder, server, provider, {"gateway": False})
+    index, feed = (
+        RunIndex(folder.parent, RunFolder),
+        Feed(RunFolder(folder)),
+    )  # of a page that is open
+    (row,) = index.all_rows()
+    assert (row["spent"], row["state"]) == (float(record_of(folder).spent), "finished")
+    assert feed.figures()["standing"]["state"] == "finished"
+
+    billed = float(export(bill, record_of(folder), provider, bills_lost=False))
+    assert reconcile(folder, "--bill", bill).exit_code == 0
+    assert load_run(folder).spent == billed
+    (row,) = index.all_rows()
+    assert row["spent"] == row["curve"][-1][0] == billed
+    assert sum(dollars for _, dollars in row["roles"]) == pytest.approx(billed)
+    figures = feed.figures()
+    assert spent_on(figures) == spent_on(Feed(RunFolder(folder)).figures()) == billed
+    assert figures["standing"]["words"].startswith("Stopped; resume with")  # it has money again
+    assert report_of(RunFolder(folder)).title.endswith(f"for ${billed:.4f}")
+
+
+def spent_on(figures):
+    """What a page shows as spent: that of its last step."""
+    columns, rows = figures["steps"]["columns"], figures["steps"]["rows"]
+    return rows[-1][columns.index("spent")]
 
 
 def test_the_money_of_a_settled_request_is_spent_by_the_resumed_run(provider, server, tmp_path):
