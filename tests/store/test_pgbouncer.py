@@ -64,10 +64,12 @@ def test_a_pooler_that_shares_sessions_is_refused_and_nothing_is_left(postgres_a
         started_pgbouncer(postgres_address, pool_mode=mode) as pooler,
         psycopg.connect(postgres_address, autocommit=True) as direct,
     ):
+        # Leases of runs that other tests have not closed.
+        before = direct.execute(ADVISORY_LOCKS).fetchall()
         for open_one in (RunStore.postgres, PostgresRunSaver, lambda place: Purse(1, dsn=place)):
             with pytest.raises(ValueError, match=REFUSED):
                 open_one(pooler.address)
-        assert direct.execute(ADVISORY_LOCKS).fetchall() == [(0,)]
+        assert direct.execute(ADVISORY_LOCKS).fetchall() <= before
 
 
 def test_a_run_behind_a_pooler_that_shares_sessions_is_refused_before_it_asks(
