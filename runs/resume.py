@@ -96,6 +96,10 @@ def save_extension(folder: RunFolder, wanted: RunConfig) -> None:
         folder.save(changed)
 
 
+REFUSED_NAMES = (
+    " (its gateway has answers, but in this order the steps can ask otherwise: an attempt that it"
+    " refuses because a lost request had its name counts at the most that it can cost)"
+)
 IN_GATEWAY = "the gateway has kept the answers"
 STORED_ANSWERS = "the answers are stored, and the iterations are repeated from them"
 
@@ -202,6 +206,8 @@ def lost_steps(
         f" {len(noted)} requests that {folder.requests.name} has noted, or their answers, and"
         f" ${dollars:.6f} that they can have cost beyond what it still counts"
     )
+    if any(note.gateway for note in paid_again.values()):
+        words += REFUSED_NAMES
     if not store.run_ids():
         raise ValueError(f"{folder.place}: {words}, {CAUSE}, and the run itself; begin another one")
     first, spent = next_iteration(store.last_step(store.last_run())), _dollars(stored)

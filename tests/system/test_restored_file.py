@@ -153,3 +153,21 @@ def test_no_bill_is_forgotten_when_an_older_file_is_restored(restored, provider,
     settled = record_of(folder.path)
     assert record.spent > settled.spent == settled.bill_at_most >= billed == provider.bill
     assert settled.bill_at_most < billed + in_flight * 2
+
+
+@pytest.mark.parametrize(
+    "restored",
+    [{"parallel": 4, "gateway": True}],
+    indirect=True,
+)
+def test_the_order_of_landing_needs_the_loss_accepted_though_a_gateway_answered(
+    restored, provider, url
+):
+    folder, options = restored
+    bill = provider.bill
+    with pytest.raises(ValueError, match="counts at the most that it can cost"):
+        run(folder.path, url, options)
+    assert provider.bill == bill
+    run(folder.path, url, {**options, "accept_loss": True})
+    record = record_of(folder.path)
+    assert record.spent == record.bill_at_most >= provider.bill > bill
