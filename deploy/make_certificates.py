@@ -23,6 +23,7 @@ def make(folder: Path) -> None:
     if (folder / CERTIFICATE).exists():
         return
     os.umask(0o077)
+    folder.mkdir(parents=True, exist_ok=True)
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "costada-cluster")])
     now = datetime.now(UTC)

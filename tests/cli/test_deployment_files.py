@@ -1,6 +1,8 @@
 """The files of a deployment agree with the rest: locked versions, and options of `costada mcp`."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -95,3 +97,11 @@ def test_what_runs_the_image_has_limits_and_writes_nowhere_but_into_its_volumes(
     assert services["worker"]["entrypoint"][2].startswith("tls://")
     for each in ("scheduler", "worker", *SERVERS):
         assert services[each]["environment"]["DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION"] == "true"
+
+
+def test_certificates_are_made_in_a_folder_that_is_not_there_yet(tmp_path):
+    folder = tmp_path / "new" / "certificates"
+    command = [sys.executable, ROOT / "deploy" / "make_certificates.py", folder]
+    subprocess.run(command, check=True, timeout=60)
+    assert {each.name for each in folder.iterdir()} == {"cluster.pem", "cluster.key"}
+    assert (folder / "cluster.key").stat().st_mode & 0o077 == 0
