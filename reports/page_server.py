@@ -314,7 +314,10 @@ class PageHandler(BaseHTTPRequestHandler):
         except LookupError:
             self._send(HTTPStatus.NOT_FOUND, _plain("not found\n"), has_body)
         except DatabaseUnavailable as error:
-            words = f"Waiting for the database, since {self.server.outage_since()}: {error}\n"
+            since = self.server.outage_since()
+            words = (
+                f"Waiting for the database, since {since} ({error.strerror}): {error.filename}\n"
+            )
             self._send(HTTPStatus.SERVICE_UNAVAILABLE, _plain(words), has_body)
         except (ValueError, OSError, sqlite3.Error) as error:
             self._send(HTTPStatus.SERVICE_UNAVAILABLE, _plain(f"{error}\n"), has_body)

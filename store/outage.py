@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import isfinite
 from threading import Lock
 from time import monotonic, sleep
 from typing import TypeVar
@@ -73,10 +74,12 @@ class Patience:
 
     def covers(self, error: DatabaseUnavailable) -> bool:
         """Whether an outage with this error is waited out."""
+        if not self.seconds:
+            return False
         return not self.starting_only or error.is_starting or _IS_KNOWN.get()
 
 
-NO_PATIENCE = Patience(0.0, starting_only=True)
+NO_PATIENCE = Patience(0.0)
 """For who asks again soon."""
 
 _IS_KNOWN: ContextVar[bool] = ContextVar("costada_address_is_known", default=False)
@@ -212,15 +215,18 @@ def _waited(
 
 @contextmanager
 def _noted(error: DatabaseUnavailable, patience: Patience) -> Iterator[Outage]:
-    """Note during the block that a thread waits; the first one logs it."""
+    """Note during the block that a thread waits; the first one of an outage logs it."""
     name, reason = str(error.filename), str(error.strerror)
     with _LOCK:
         is_first = name not in _OUTAGES
         outage = _OUTAGES.setdefault(name, Outage(name, datetime.now(), reason))
         outage.num_waiting += 1
-    if is_first:
-        ends = outage.since + timedelta(seconds=patience.seconds)
-        _LOG.warning("%s, until %s at most: %s", outage, f"{ends:%H:%M:%S}", name)
+    if is_first and not patience.is_over:
+        ends = ""
+        if isfinite(patience.seconds):
+            end = outage.since + timedelta(seconds=patience.seconds)
+            ends = f", until {end:%H:%M:%S} at most"
+        _LOG.warning("%s%s: %s", outage, ends, name)
     try:
         yield outage
     finally:

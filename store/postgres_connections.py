@@ -123,6 +123,12 @@ STARTING = re.compile(
 libpq gives no code for a connection that fails.
 """
 
+CAUSES = (
+    *(errno.ECONNREFUSED, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH),
+    *(errno.ECONNRESET, errno.EACCES, errno.ENOENT),
+)
+"""Errors of the system whose words libpq repeats where a connection fails."""
+
 REFUSED = re.compile("FATAL:|no password supplied|certificate|does not support SSL")
 """In the message of a server that will refuse the connection again."""
 
@@ -419,7 +425,8 @@ class Pool:
             return unavailable
         kind = OSError if REFUSED.search(reason) else DatabaseUnavailable
         advice = "cannot connect; check host, port, database, user and password"
-        return kind(errno.EHOSTUNREACH, f"{advice} ({reason})", self._name)
+        known = (each for each in CAUSES if os.strerror(each) in reason)
+        return kind(next(known, errno.EIO), f"{advice} ({reason})", self._name)
 
 
 def _has_pending_input(connection: psycopg.Connection[Any]) -> bool:

@@ -2,10 +2,12 @@
 
 from contextlib import closing
 from contextvars import Context
+from errno import ECONNREFUSED
 from threading import Thread
 
 import psycopg
 import pytest
+from ports import free_port
 from postgres_server import started_server
 from psycopg.conninfo import make_conninfo
 from rows import call_row
@@ -248,7 +250,7 @@ def test_a_new_run_does_not_wait_for_an_address_that_was_never_reached():
     assert not Patience(60, starting_only=True).covers(error)
 
 
-def test_an_outage_that_lasts_too_long_is_waited_for_once():
+def test_an_outage_that_lasts_too_long_is_waited_for_once(caplog):
     tries = []
 
     def fail():
@@ -261,6 +263,16 @@ def test_an_outage_that_lasts_too_long_is_waited_for_once():
             outlast_alone(fail, patience)
     assert patience.is_over
     assert outages() == []
+    assert caplog.text.count("Waiting for the database") == 1
+
+
+def test_a_refused_connection_has_the_error_of_its_cause():
+    with (
+        closing(Connections(f"postgresql://u@127.0.0.1:{free_port()}/d")) as connections,
+        pytest.raises(DatabaseUnavailable, match="cannot connect") as refused,
+    ):
+        connections.take()
+    assert refused.value.errno == ECONNREFUSED
 
 
 def outlast_alone(work, patience):
