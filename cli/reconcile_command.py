@@ -116,7 +116,7 @@ def _words(done: ReconciledRuns, *, is_dry_run: bool) -> list[str]:
         ]
     if unknown := done.found.unexplained:
         words.append(
-            f"{counted(len(unknown), 'line')} of the export belong to none of these runs"
+            f"Lines of the export that belong to none of these runs: {len(unknown)}"
             f"{_dollars_of(unknown)}"
         )
     if is_dry_run:
