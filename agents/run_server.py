@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from secrets import token_hex
 from threading import Event, Lock, Thread
@@ -50,6 +51,8 @@ from costada.store.job_queue import CANCELLED, FAILED, SERVER, UNPAID, Job, JobQ
 from costada.store.lease import HeldElsewhere, Lease
 from costada.store.outage import (
     NO_PATIENCE,
+    Patience,
+    outlast,
     waiting_for_database,
     waiting_in_any_case,
 )
@@ -153,16 +156,18 @@ class RunServer:
             ModelRefused: A provider does not know the model of this server.
         """
         sys.setswitchinterval(SWITCH_SECONDS)
+        patience = Patience(inf, self._check_ending)
         while not self._ending.is_set():
-            with _reporting(), waiting_for_database(NO_PATIENCE):
-                if self._lease is None or self._lease.lost:
-                    self._lease = self._store.hold(self.name)
-                    self._queue.offer(self.name, [*self._problems])
-                self._poll()
+            with _reporting():
+                outlast(self._poll, patience)
             self._has_changed.wait(POLL_SECONDS)
             self._has_changed.clear()
         if self._refusal:
             raise self._refusal
+
+    def _check_ending(self) -> None:
+        if self._ending.is_set():
+            raise InterruptedError("the server ends while it waits for its database")
 
     def end(self, seconds: float) -> None:
         """Interrupt all runs, so that they save, and wait for them for at most `seconds`.
@@ -196,13 +201,22 @@ class RunServer:
         """Why this server takes no jobs now; empty if it does."""
         if self._ending.is_set():
             return "is ending"
-        with _reporting(), waiting_for_database(NO_PATIENCE):
-            is_live = self.name in self._queue.live_servers()
-            return "" if is_live else "does not hold its lease"
-        return "cannot read its queue"
+        try:
+            with waiting_for_database(NO_PATIENCE):
+                is_live = self.name in self._queue.live_servers()
+        except (OSError, ValueError, sqlite3.Error):
+            return "cannot read its queue"  # `serve` logs why
+        return "" if is_live else "does not hold its lease"
 
     def _poll(self) -> None:
-        """Interrupt cancelled jobs, and take new ones."""
+        """Hold the lease, interrupt cancelled jobs, and take new ones; may be repeated."""
+        with waiting_for_database(NO_PATIENCE):
+            if self._lease is None or self._lease.lost:
+                self._lease = self._store.hold(self.name)
+                self._queue.offer(self.name, [*self._problems])
+            self._change_jobs()
+
+    def _change_jobs(self) -> None:
         for job in self._queue.taken_by(self.name):
             with self._lock:
                 known = self._running.get(job.run)

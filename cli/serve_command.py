@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +27,7 @@ from costada.cli.span_export import send_spans
 from costada.cli.sweep_command import Seeds, seed_numbers
 from costada.evaluators.registry import problem_names
 from costada.models.errors import AccountRefused, ModelRefused
+from costada.reports.formats import counted
 from costada.reports.terminal import show
 from costada.runs.config import CHOSEN_BY_JOBS
 from costada.runs.folder import DEFAULT_PARENT
@@ -45,17 +47,12 @@ MAX_JOBS, MAX_ENDED = 1_000, 100
 
 COLUMNS = ("run", "team", "problem", "budget", "priority", "state", "error")
 
+STORE = "COSTADA_STORE"
 Database = Annotated[
     str,
     typer.Argument(
-        metavar="DSN", help="Address of the queue's database, postgresql://USER@HOST/DATABASE."
-    ),
-]
-ServedDatabase = Annotated[
-    str,
-    typer.Argument(
         metavar="DSN",
-        envvar="COSTADA_STORE",
+        envvar=STORE,
         help="Address of the queue's database, postgresql://USER@HOST/DATABASE.",
     ),
 ]
@@ -102,7 +99,12 @@ Name = Annotated[
     ),
 ]
 Problem = Annotated[
-    str, typer.Argument(metavar="PROBLEM", help="A problem that the servers offer, by its name.")
+    str | None,
+    typer.Argument(
+        metavar="PROBLEM",
+        help=f"A problem that the servers offer, by its name; alone where {STORE} is set.",
+        show_default=False,
+    ),
 ]
 Cancel = Annotated[str | None, options.option("Cancel the job of this run.", metavar="RUN")]
 Retry = Annotated[
@@ -124,7 +126,7 @@ Forget = Annotated[
 
 @with_settings(*(name for name in ALL_SETTINGS if name not in CHOSEN_BY_JOBS))
 def serve(
-    database: ServedDatabase,
+    database: Database,
     settings: Callable[[], dict[str, Any]],
     teams: Teams,
     problems: Problems = None,
@@ -158,10 +160,13 @@ def serve(
         except (AccountRefused, ModelRefused) as error:
             code = ExitCode.BAD_INPUT
             say(f"the server ends, and its jobs are free for others: {error}", level="error")
+        except KeyboardInterrupt as stop:
+            if stop.args == (signal.SIGTERM,):
+                code = ExitCode.FINISHED
         finally:
             server.end(SAVE_SECONDS)
             if server.num_running:  # an evaluation that does not end would keep the process alive
-                os._exit(code)
+                os._exit(code or ExitCode.INTERRUPTED)
     raise typer.Exit(code)
 
 
@@ -209,9 +214,9 @@ def _server(
 
 def enqueue(
     database: Database,
-    problem: Problem,
     team: TeamName,
     budget: Budget,
+    problem: Problem = None,
     seeds: Seeds = "1",
     target: Target = None,
     priority: Priority = 0,
@@ -221,6 +226,12 @@ def enqueue(
     with refusing(ExitCode.BAD_INPUT):
         from costada.agents import job_clients
 
+        if problem is None:  # the address is in the environment
+            database, problem = os.environ.get(STORE, ""), database
+            if not database:
+                raise ValueError(
+                    f"PROBLEM: is missing, expected DSN and PROBLEM, or {STORE} and PROBLEM"
+                )
         with naming_options("team", "name", "seeds", "priority"):
             runs = job_clients.enqueue(
                 database,
@@ -274,7 +285,7 @@ def queue(
 
 def _change(database: str, cancel: str | None, retry: str | None, forget: str | None) -> None:
     """Cancel a job, try jobs again, or remove some; a run may be given by its address."""
-    from costada.store.job_queue import JobQueue
+    from costada.store.job_queue import FINISHED, STATES, JobQueue
 
     with JobQueue(database) as jobs:
         if cancel is not None:
@@ -283,19 +294,22 @@ def _change(database: str, cancel: str | None, retry: str | None, forget: str | 
                 raise ValueError(f"--cancel: got {cancel!r}, expected a job that has not ended")
             show(f"{run} is cancelled; if it has begun, a server saves and ends it")
         if retry is not None:
-            if not (number := jobs.retry(retry.rpartition("#")[2])):
+            number = jobs.retry(retry.rpartition("#")[2])
+            if not number and (retry not in STATES or retry == FINISHED):
                 raise ValueError(
                     f"--retry: got {retry!r}, expected a job that is failed, unpaid or cancelled,"
                     " or one of these words"
                 )
-            show(f"{number} jobs wait again")
+            show(f"Tried again: {counted(number, 'job')}" if number else f"No job is {retry}")
         if forget is not None:
-            if not (number := jobs.forget(forget.rpartition("#")[2])):
+            number = jobs.forget(forget.rpartition("#")[2])
+            if not number and forget not in STATES:
                 raise ValueError(
                     f"--forget: got {forget!r}, expected a job that has ended, or finished, failed,"
                     " unpaid or cancelled"
                 )
-            show(f"{number} jobs are removed; their runs stay")
+            gone = f"Removed: {counted(number, 'job')}; runs stay"
+            show(gone if number else f"No job is {forget}")
 
 
 def _row(job: Job, live: Sequence[str]) -> dict[str, Any]:

@@ -123,6 +123,7 @@ def _write_past_buffers(text: bytes) -> None:
 def ending_on_signal() -> Iterator[None]:
     """Let SIGTERM and SIGHUP raise `KeyboardInterrupt` during the block, as Ctrl-C does.
 
+    It holds the signal's number.
     A SIGHUP after the first signal does not: kernel and shell both send one when a terminal is
     closed, and the second would cut short what the block saves.
     """
@@ -135,7 +136,7 @@ def ending_on_signal() -> Iterator[None]:
             if has_ended:
                 return
         has_ended = True
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(number)
 
     with _handling(ENDING, handle):
         yield

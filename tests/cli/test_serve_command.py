@@ -44,7 +44,7 @@ def server(database, teams, tmp_path):
     command.wait_for("at most 100 runs at once, sandbox ")
     yield command
     command.send_signal(signal.SIGTERM)
-    assert command.exit_code() == 130
+    assert command.exit_code() == 0
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_runs_are_enqueued_served_and_listed(server, database, invoke, tmp_path)
     assert 'costada_jobs{purse="red",state="finished"}' in metrics
     assert (tmp_path / "runs" / "circle_packing-1" / "best_program.py").is_file()
     removed = invoke("queue", database, "--forget", "finished").stdout
-    assert removed.endswith("jobs are removed; their runs stay\n")
+    assert removed in ("Removed: 2 jobs; runs stay\n", "Removed: 3 jobs; runs stay\n")
     assert "finished" not in {row["state"] for row in rows(invoke, database)}
     assert "circle_packing-2" in invoke("runs", database).stdout
 
@@ -140,7 +140,7 @@ def test_the_initial_program_of_the_first_problem_is_evaluated_once(
     assert invoke("enqueue", database, "logging", *options).exit_code == 0
     within(SECONDS, lambda: {row["state"] for row in rows(invoke, database)} == {"finished"})
     assert log.read_text().split().count(first) == 1
-    command.send_signal(signal.SIGTERM)
+    command.send_signal(signal.SIGINT)
     assert command.exit_code() == 130
 
 
@@ -168,7 +168,9 @@ def test_a_server_says_whether_it_lives_and_takes_jobs(begin, teams, invoke, mon
         postgres.control("stop")
         within(SECONDS, lambda: asked(ready) == (503, "cannot read its queue"))
         assert asked(live) == (200, "ok")
+        command.wait_for("Waiting for the database")
         postgres.control("start")
+        command.wait_for("The database is back after ")
         within(SECONDS, lambda: asked(ready) == (200, "ok"))
         options = "--team", "red", "--budget", "0.2"
         assert invoke("enqueue", database, "circle_packing", *options).exit_code == 0
@@ -177,8 +179,11 @@ def test_a_server_says_whether_it_lives_and_takes_jobs(begin, teams, invoke, mon
         within(SECONDS, lambda: asked(ready) == (503, "is ending"))
         assert asked(live) == (200, "ok")
         provider.last_answered = inf
-        assert command.exit_code() == 130
+        assert command.exit_code() == 0
         assert [row["state"] for row in rows(invoke, database)] == ["waiting"]
+    assert "Errno" not in command.said
+    words = "costada: Waiting for the database, since ", "costada: The database is back after "
+    assert [command.said.count(each) for each in words] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -200,6 +205,7 @@ def test_a_server_says_whether_it_lives_and_takes_jobs(begin, teams, invoke, mon
         (["enqueue", "nowhere", "p", "--team", "red", "--budget", "1"], "nowhere"),
         (["queue", "DSN", "--cancel", "none"], "--cancel: got 'none', expected a job"),
         (["queue", "DSN", "--retry", "none"], "--retry: got 'none', expected a job"),
+        (["queue", "DSN", "--retry", "finished"], "--retry: got 'finished', expected a job"),
         (
             ["queue", "DSN", "--forget", "none"],
             "--forget: got 'none', expected a job that has ended",
@@ -217,6 +223,23 @@ def test_wrong_words_are_refused_in_one_line(database, teams, invoke, words, fau
     assert refused.exit_code == 2
     assert fault in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_the_address_of_the_queue_may_be_in_the_environment(database, server, invoke, monkeypatch):
+    options = "--team", "red", "--budget", "0.01"
+    refused = invoke("enqueue", "circle_packing", *options)
+    assert (refused.exit_code, "PROBLEM: is missing" in refused.stderr) == (2, True)
+    monkeypatch.setenv("COSTADA_STORE", database)
+    added = invoke("enqueue", "circle_packing", *options)
+    assert added.stdout == f"{database}#circle_packing-1\n"
+    assert "circle_packing-1" in invoke("queue").stdout
+
+
+def test_a_change_of_all_jobs_in_a_state_without_any_says_so(database, server, invoke):
+    words = [("--retry", "failed"), ("--retry", "cancelled"), ("--forget", "finished")]
+    for option, state in words:
+        done = invoke("queue", database, option, state)
+        assert (done.exit_code, done.stdout) == (0, f"No job is {state}\n")
 
 
 def test_a_queue_that_nobody_has_used_is_said_to_be_empty(database, invoke):
