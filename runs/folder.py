@@ -95,11 +95,6 @@ class RunFolder:
         return self.path / "steps.jsonl"
 
     @property
-    def requests(self) -> Path:
-        """What each request that was sent from this machine can have cost."""
-        return self.path / "requests.jsonl"
-
-    @property
     def best_program(self) -> Path:
         """The incumbent: a file with the ending of the start, or a folder of several files."""
         found = sorted(self.path.glob(f"{BEST_PROGRAM}.*"))
@@ -135,8 +130,7 @@ class RunFolder:
 
     def keeps(self, path: Path) -> bool:
         """Whether a path is that of a file that the run itself reads or writes."""
-        results = (self.best_program, self.pareto, self.report, self.row)
-        own = (self.settings, self.steps, self.requests, *results)
+        own = (self.settings, self.steps, self.best_program, self.pareto, self.report, self.row)
         # Only the folder is resolved: an output replaces a link of its name and does not follow it.
         is_here = path.absolute().parent.resolve() == self.path.resolve()
         names = {each.name for each in own}

@@ -1,19 +1,17 @@
 """What a resumed run needs first: changed settings, and a check for what was paid for and lost.
 
-Requests are lost when the file that notes them shows more than the run file or the database: an
-older copy has replaced it, a power failure has cost its last transactions, or a standby lagged
-behind. The trace shows the iterations that were lost with them, and in a folder of an earlier
-version, which has no such file, also what these cost.
+Steps are lost when the trace shows them but the run file does not: a power failure may cost the
+last transactions of a file, or an older copy may have replaced it. Requests are lost when a file
+beside a stored run shows more than its database, which was restored or lagged behind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from time import time
-from typing import NamedTuple
 
 from costada.reports.formats import budget_text
 from costada.runs.config import EXECUTION, STORED, RunConfig
@@ -22,11 +20,10 @@ from costada.runs.gateways import uses_gateway
 from costada.runs.stored_run import StoredRun
 from costada.store.address import is_there
 from costada.store.files import read_end
-from costada.store.request_marker import Request, RequestNote, noted_requests
+from costada.store.request_marker import noted_requests
 from costada.store.rows import CallRow, CallStatus, amount, parse_json
 from costada.store.run_store import RunStore
 from costada.values.numbering import Iteration, TicketNumber, next_iteration
-from costada.values.usage import exactly
 
 RAISED = ("budget", "max_iterations")
 """Settings that may be raised in a run that has started."""
@@ -37,14 +34,12 @@ CHANGEABLE = (
     *("target", "allow_invalid_start", "longest_pause", "on_missing_usage"),
 )
 
-TRACE, RUN_FILE = "steps.jsonl", "run.sqlite"
+TRACE = "steps.jsonl"
 LOST_STEPS = "lost steps"
 """Role of the row that stands for the calls of lost steps."""
 
 END_BYTES = 2**20
 """Bytes at the end of a trace that are searched for its last row."""
-
-CAUSE = "as after a power failure, a failover, or when an older copy was restored"
 
 MIN_DOLLARS = Decimal("1e-9")
 """Smaller amounts are rounding errors: a trace holds floats."""
@@ -96,44 +91,27 @@ def save_extension(folder: RunFolder, wanted: RunConfig) -> None:
         folder.save(changed)
 
 
-REFUSED_NAMES = (
-    " (its gateway has answers, but in this order the steps can ask otherwise: an attempt that it"
-    " refuses because a lost request had its name counts at the most that it can cost)"
-)
-IN_GATEWAY = "the gateway has kept the answers"
-STORED_ANSWERS = "the answers are stored, and the iterations are repeated from them"
-
-
-class TracedStep(NamedTuple):
-    """A row of a trace; `spent` is what the run had spent with it."""
-
-    iteration: Iteration
-    ticket: TicketNumber
-    spent: Decimal
-
-
 @dataclass(frozen=True, slots=True)
 class LostSteps:
     """What a run has lost.
 
     Attributes:
         words: What is missing, in one line.
+        cause: How that comes about.
         source: The file that still shows it.
         first: The first iteration that is repeated.
-        dollars: The most that the lost calls can have cost, which no row of the call log shows.
+        dollars: The cost of the lost calls, which no row of the call log shows.
         spent: The cost of the calls that it shows.
-        answers: Where the answers are that the repeated iterations get; empty if they are paid for
-            again.
-        kept: The lost requests that a gateway answers again.
+        is_paid_again: Whether what is lost is paid for again when it is repeated.
     """
 
     words: str
+    cause: str
     source: str
     first: Iteration
     dollars: Decimal
     spent: Decimal
-    answers: str
-    kept: Mapping[Request, RequestNote]
+    is_paid_again: bool
 
     def check(self, folder: RunFolder, budget: float, *, is_accepted: bool) -> None:
         """Refuse to resume until the caller accepts that these steps are paid for twice.
@@ -141,9 +119,9 @@ class LostSteps:
         Raises:
             ValueError: Saying what is lost and what to do; also if nothing is left of the budget.
         """
-        if not self.answers and not is_accepted:
+        if self.is_paid_again and not is_accepted:
             raise ValueError(
-                f"{folder.place}: {self.words}, {CAUSE}. What is lost would be repeated and"
+                f"{folder.place}: {self.words}, {self.cause}. What is lost would be repeated and"
                 " paid for again. To count these dollars as spent and resume from what is stored:"
                 f" {folder.resume_command} --accept-loss (Python: accept_loss=True)"
             )
@@ -173,109 +151,59 @@ class LostSteps:
         return ticket
 
 
-@exactly
-def lost_steps(
-    folder: RunFolder, store: RunStore, *, counts_lost: bool, journals: Collection[str] | None = ()
-) -> LostSteps | None:
+def lost_steps(folder: RunFolder, store: RunStore, *, counts_lost: bool) -> LostSteps | None:
     """The steps that a run has lost, `None` if none are missing.
 
     Args:
         folder: The run's files.
         store: Its run file.
         counts_lost: Whether requests with an unknown outcome count at their upper bound.
-        journals: Those of the gateways that answer lost requests again; `None` for any.
     """
-    rows = [] if isinstance(folder, StoredRun) else _lost_rows(folder.steps, store)
-    noted = noted_requests(folder.requests)
-    if not noted:
-        return _lost_by_trace(rows, store, counts_lost, journals) if rows else None
-    stored = store.call_log.requests(next(iter(noted)).run_id, counts_lost=counts_lost)
-    lost, charged = _lost_requests(noted, stored, counts_lost=counts_lost)
-    if not rows and not lost.keys() - stored.keys():
-        return None  # at most answers, as of requests in flight at a kill
-    kept = {
-        each: note
-        for each, note in lost.items()
-        if note.gateway and (journals is None or note.gateway in journals)
-    }
-    paid_again = {each: note for each, note in lost.items() if each not in kept}
-    answers = "" if paid_again else IN_GATEWAY if kept else STORED_ANSWERS
-    dollars = max(_dollars(paid_again or kept) - charged, Decimal(0))
-    words = _words(rows, store, dollars) or (
-        f"{'the database' if isinstance(folder, StoredRun) else RUN_FILE} has lost {len(lost)} of"
-        f" {len(noted)} requests that {folder.requests.name} has noted, or their answers, and"
-        f" ${dollars:.6f} that they can have cost beyond what it still counts"
-    )
-    if any(note.gateway for note in paid_again.values()):
-        words += REFUSED_NAMES
-    if not store.run_ids():
-        raise ValueError(f"{folder.place}: {words}, {CAUSE}, and the run itself; begin another one")
-    first, spent = next_iteration(store.last_step(store.last_run())), _dollars(stored)
-    return LostSteps(words, folder.requests.name, first, dollars, spent, answers, kept)
-
-
-def _lost_requests(
-    noted: Mapping[Request, RequestNote],
-    stored: Mapping[Request, RequestNote],
-    *,
-    counts_lost: bool,
-) -> tuple[dict[Request, RequestNote], Decimal]:
-    """Noted requests without an answer in the run, and what it was charged for them already.
-
-    Of one that was in flight when the copy was made, the run lacks no dollars where bounds count:
-    its own counts there, which stands for no other request.
-    """
-    # One that cost nothing may be missing for good: a gateway is not asked for it again.
-    missing = {each: note for each, note in noted.items() if each not in stored and note.dollars}
-    # By a process that died before it could note that.
-    new = stored.keys() - noted.keys()
-    charged = _dollars({each: stored[each] for each in new if each.role == LOST_STEPS})
-    if _dollars(missing) <= charged:
-        missing = {}
-    unanswered = {
-        each: note._replace(dollars=Decimal(0)) if counts_lost else note
-        for each, note in noted.items()
-        if each in stored and stored[each].is_open and not note.is_open
-    }
-    return missing | unanswered, charged
-
-
-@exactly
-def _dollars(requests: Mapping[Request, RequestNote]) -> Decimal:
-    return sum((each.dollars for each in requests.values()), Decimal(0))
-
-
-@exactly
-def _lost_by_trace(
-    rows: Sequence[TracedStep],
-    store: RunStore,
-    counts_lost: bool,
-    journals: Collection[str] | None = (),
-) -> LostSteps:
-    """What lost steps have cost where nothing has noted their requests."""
-    run_id = store.last_run()
-    kept = store.last_step(run_id)
-    spent = store.ledger.spent(run_id, kept)
-    # Of a call in flight only the trace says what it has cost: its bound would hide other calls.
-    known = sum(
-        (store.ledger.step_cost(run_id, each.ticket, counts_lost=False) for each in rows), spent
-    )
-    missing = rows[-1].spent - known
+    if isinstance(folder, StoredRun):
+        return _lost_requests(folder, store, counts_lost=counts_lost)
+    run_ids = store.run_ids()
+    row = _last_row(folder.steps)
+    if not run_ids or row is None:
+        return None
+    iteration, spent_by_trace = row
+    kept = store.last_step(run_ids[-1])
+    if iteration <= kept:
+        return None
+    known = store.ledger.spent(run_ids[-1], kept)
+    # Calls of steps that had not landed are in the file, so they are not lost.
+    known += store.ledger.unsettled_cost(run_ids[-1], kept, counts_lost=counts_lost)
+    missing = spent_by_trace - known
     dollars = missing if missing >= MIN_DOLLARS else Decimal(0)
-    answers = IN_GATEWAY if journals is None or journals else "" if dollars else STORED_ANSWERS
-    spent += store.ledger.unsettled_cost(run_id, kept, counts_lost=counts_lost)
-    words, first = _words(rows, store, dollars), next_iteration(kept)
-    return LostSteps(words, TRACE, first, dollars, spent, answers, {})
+    first = next_iteration(kept)
+    words = (
+        f"run.sqlite has lost iterations {first} to {iteration}, which {TRACE} still has, and"
+        f" ${dollars:.6f} that their calls cost"
+    )
+    cause = "as after a power failure, or when an older copy replaced it"
+    return LostSteps(words, cause, TRACE, first, dollars, known, is_paid_again=dollars > 0)
 
 
-def _words(rows: Sequence[TracedStep], store: RunStore, dollars: Decimal) -> str:
-    """Which iterations are lost; empty if the trace shows none."""
-    if not rows:
-        return ""
+def _lost_requests(folder: StoredRun, store: RunStore, *, counts_lost: bool) -> LostSteps | None:
+    """What the database of a run lacks of the requests that were sent from this machine."""
+    noted = noted_requests(folder.requests)
+    if noted is None:
+        return None
+    kept = store.call_log.requests(noted.run_id, counts_lost=counts_lost)
+    if noted.number <= kept.number:
+        return None
+    # Requests in flight at that time are there, at bounds that can be more than all that is lost.
+    dollars = max(noted.dollars - kept.dollars, Decimal(0))
+    words = (
+        f"the database has lost {noted.number - kept.number} of {noted.number} requests that"
+        f" {folder.requests.name} has noted, and ${dollars:.6f} that they can have cost beyond"
+        " what it still counts"
+    )
+    cause = "as after a restore, or a failover to a standby that does not commit synchronously"
+    if not store.run_ids():
+        raise ValueError(f"{folder.place}: {words}, {cause}, and the run itself; begin another one")
     first = next_iteration(store.last_step(store.last_run()))
-    return (
-        f"{RUN_FILE} has lost iterations {first} to {rows[-1].iteration}, which {TRACE} still has,"
-        f" and ${dollars:.6f} that their calls cost"
+    return LostSteps(
+        words, cause, folder.requests.name, first, dollars, kept.dollars, is_paid_again=True
     )
 
 
@@ -284,16 +212,13 @@ def check_lost_steps(folder: RunFolder, config: RunConfig, *, is_accepted: bool)
 
     A gateway has the responses of lost steps, so nothing is paid for again that is repeated.
     """
-    if not is_there(folder.database):
-        return
     has_answers = uses_gateway(config.gateway, folder) and repeats_steps(
         config.parallel, config.order
     )
-    counts_lost = config.lost_calls == "count"
+    if has_answers or not is_there(folder.database):
+        return
     with RunStore.at(folder.database, is_read_only=True) as store:
-        lost = lost_steps(
-            folder, store, counts_lost=counts_lost, journals=None if has_answers else ()
-        )
+        lost = lost_steps(folder, store, counts_lost=config.lost_calls == "count")
     if lost:
         lost.check(folder, config.budget, is_accepted=is_accepted)
 
@@ -306,23 +231,16 @@ def repeats_steps(parallel: int, order: str) -> bool:
     return parallel == 1 or order == "launch"
 
 
-def _lost_rows(steps: Path, store: RunStore) -> list[TracedStep]:
-    """The last rows of a trace whose steps the run file lacks; power may have cut the trace."""
+def _last_row(steps: Path) -> tuple[Iteration, Decimal] | None:
+    """Number and dollars of the last complete row of a trace; power may have cut the file."""
     try:
         end = read_end(steps, END_BYTES)
     except FileNotFoundError:
-        return []
-    if not (run_id := store.last_run()):
-        return []
-    kept, rows = store.last_step(run_id), list[TracedStep]()
+        return None
     for line in reversed(end.splitlines()):
         try:
             row = parse_json(line)
-            iteration, spent = Iteration(int(row["iteration"])), amount(str(float(row["spent"])))
-            ticket = TicketNumber(int(row.get("ticket", iteration)))
-        except (AttributeError, ValueError, KeyError, TypeError, OverflowError):
+            return Iteration(int(row["iteration"])), amount(str(float(row["spent"])))
+        except (ValueError, KeyError, TypeError, OverflowError):
             continue
-        if iteration <= kept:
-            break
-        rows.append(TracedStep(iteration, ticket, spent))
-    return rows[::-1]
+    return None

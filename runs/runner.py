@@ -17,7 +17,6 @@ from costada.controller.credit import remaining
 from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.graph.build import DiscoveryGraph
 from costada.graph.routes import can_continue, can_resume
-from costada.models.asking import journals_of
 from costada.nodes.calls.run_account import reported_tickets, settle
 from costada.nodes.charge_ledger import spent_by_ledger
 from costada.nodes.pool import pool_of
@@ -27,8 +26,9 @@ from costada.reports.tracking import Tracking
 from costada.runs.folder import BEST_PROGRAM, RunFolder
 from costada.runs.gateways import installed_gateway, uses_gateway
 from costada.runs.plan import Plan
-from costada.runs.resume import LostSteps, lost_steps, repeats_steps
+from costada.runs.resume import lost_steps, repeats_steps
 from costada.runs.run_files import RunRecord
+from costada.runs.stored_run import StoredRun
 from costada.store.address import is_there
 from costada.store.checkpoints import END_OF_ITERATION, RunCheckpoints, RunSaver
 from costada.store.lease import LostLease
@@ -127,7 +127,9 @@ def _execute(
             _saver(folder, keep_history=plan.keep_history) as saver,
         ):
             # Before the graph reads the call log, in which these dollars count as spent.
-            notice = _account_for_lost_steps(plan, folder, store, accepts_loss=accepts_loss)
+            notice = _charge_lost_steps(plan, folder, store, accepts_loss=accepts_loss)
+            if isinstance(folder, StoredRun):
+                store.call_log.note_beside(folder.requests, store.last_run())
             _note_purse(plan, folder, store)
             graph = plan.graph(checkpointer=saver, store=store)
             files = RunRecord(folder, plan, store, tracking)
@@ -313,33 +315,24 @@ def _await_calls(store: RunStore, progress: Progress) -> None:
             pool.settle()  # also where the notice cannot be written
 
 
-def _account_for_lost_steps(
+def _charge_lost_steps(
     plan: Plan, folder: RunFolder, store: RunStore, *, accepts_loss: bool
 ) -> str:
-    """Charge a run for the steps that it has lost, and return a notice for its user.
+    """Charge a run for the steps that its file has lost, and return a notice for its user.
 
-    From then on its requests are noted beside it. A gateway that has the responses of lost steps
-    reports their cost when they are requested again. Raises `ValueError` where they would be paid
-    for again and that is not accepted.
+    A gateway that has their responses reports their cost when they are requested again. Raises
+    `ValueError` where they would be paid for again and that is not accepted.
     """
-    journals: set[str] = set()
+    lost = lost_steps(folder, store, counts_lost=plan.settings.lost_calls == "count")
+    if lost is None:
+        return ""
     if plan.gateway and repeats_steps(plan.parallel, plan.order):
-        journals = journals.union(*map(journals_of, plan.models))
-    counts_lost = plan.settings.lost_calls == "count"
-    lost = lost_steps(folder, store, counts_lost=counts_lost, journals=journals)
-    notice = f"{lost.words}; {lost.answers}" if lost else ""
-    if lost and not lost.answers:
-        if not accepts_loss:
-            lost.check(folder, plan.budget, is_accepted=False)
-        _charge_lost_steps(lost, plan, store)
-        notice = f"{lost.words}; these dollars count as spent in iteration {lost.first}"
-    store.call_log.note_beside(folder.requests, store.last_run(), lost.kept if lost else {})
-    return notice
-
-
-def _charge_lost_steps(lost: LostSteps, plan: Plan, store: RunStore) -> None:
-    if lost.dollars:
-        lost.charge(store)
+        return f"{lost.words}; the gateway has kept the answers"
+    if not accepts_loss:
+        lost.check(folder, plan.budget, is_accepted=False)
+    if not lost.is_paid_again:
+        return f"{lost.words}; the answers are stored, and the iterations are repeated from them"
+    lost.charge(store)
     if plan.purse:
         run_id = store.run_ids()[-1]
         account = plan.purse.child(run_id, plan.budget)
@@ -348,6 +341,7 @@ def _charge_lost_steps(lost: LostSteps, plan: Plan, store: RunStore) -> None:
         forgotten = reported_tickets(account) - store.iterations(run_id).keys()
         counts_lost = plan.settings.lost_calls == "count"
         settle(account, store, run_id, counts_lost=counts_lost, lost=forgotten)
+    return f"{lost.words}; these dollars count as spent in iteration {lost.first}"
 
 
 def _note_purse(plan: Plan, folder: RunFolder, store: RunStore) -> None:

@@ -78,6 +78,11 @@ class StoredRun(RunFolder):
         return {"configurable": {"thread_id": self.address.run}}
 
     @property
+    def requests(self) -> Path:
+        """How many requests were sent from this machine, and what they can have cost."""
+        return self.path / "requests.json"
+
+    @property
     def is_running(self) -> bool:
         """Whether a process works on this run."""
         return self.held_since is not None
@@ -154,9 +159,10 @@ class StoredRun(RunFolder):
         """
         if not (self.path / OWNER).exists() or self._owner().get("place") != self.place:
             return
-        is_unpaid = not any(each.dollars for each in noted_requests(self.requests).values())
+        noted = noted_requests(self.requests)
+        is_unpaid = noted is not None and not noted.dollars
         has_steps = self.steps.exists() and self.steps.stat().st_size > 0
-        if not has_steps and is_unpaid:
+        if not has_steps and (is_unpaid or not self.requests.exists()):
             rmtree(self.path)
 
     def _has_files_of(self, known: NamedRun) -> bool:
@@ -290,8 +296,7 @@ def _identity(known: NamedRun) -> Mapping[str, object]:
 
 def _has_bought(store: RunStore) -> bool:
     run_id, calls = store.last_run(), store.call_log
-    has_answer = calls.has_answer(run_id)
-    return has_answer or any(each.dollars for each in calls.requests(run_id).values())
+    return calls.has_answer(run_id) or bool(calls.requests(run_id).dollars)
 
 
 def run_at(place: str | Path, out: Path | None = None) -> RunFolder:

@@ -11,7 +11,7 @@ from costada.store.call_sums import CallSums, difference, sum_of
 from costada.store.database import Database, any_of
 from costada.store.in_flight_calls import in_flight_calls, share_no_more
 from costada.store.outage import waiting_in_any_case
-from costada.store.request_marker import Request, RequestMarker, RequestNote
+from costada.store.request_marker import RequestMarker, Requests
 from costada.store.rows import (
     CallRow,
     CallStatus,
@@ -162,9 +162,8 @@ class CallLog:
             self.sums.add(
                 run_id, call.ticket, call.role, sum_of(call.status, call.cost, call.bound)
             )
-        if self._marker:
-            replaced = repeats if repeats != number else None
-            self._marker.note(Request(*key, int(number)), _note(call), replaced)
+        if self._marker and repeats is None:  # the one that is repeated counts already
+            self._marker.begin((*key, int(number)), call.cost + call.bound)
         return int(number)
 
     def finish_call(self, run_id: str, number: int, call: CallRow) -> None:
@@ -186,34 +185,22 @@ class CallLog:
                 self.sums.add(run_id, call.ticket, call.role, difference(ended, begun))
             self._write(key, number, call)
         if self._marker:
-            self._marker.note(Request(*key, number), _note(call))
+            self._marker.end((*key, number), call.cost + call.bound)
 
     def share_no_more(self) -> None:
         """Let who opens the database later find nothing of the calls of this process there."""
         share_no_more(self._db.place)
 
-    def note_beside(self, path: Path, run_id: str, others: Mapping[Request, RequestNote]) -> None:
-        """Note each request in a file as well: a restored run may lack the last ones.
-
-        The file begins with those of the run and `others`, which only a gateway has.
-        """
-        self._marker = RequestMarker(path, {**others, **self.requests(run_id)})
+    def note_beside(self, path: Path, run_id: str) -> None:
+        """Note each request in a file as well: a restored database may lack the last ones."""
+        self._marker = RequestMarker(path, self.requests(run_id))
 
     @exactly
-    def requests(self, run_id: str, *, counts_lost: bool = True) -> dict[Request, RequestNote]:
-        """All requests of a run; what they can have cost with their bounds if these count."""
-        found = self._db.rows(
-            "SELECT ticket, role, attempt, n, cost, bound, status,"
-            " COALESCE(json_extract(facts, '$.gateway'), '')"
-            " FROM costada_call WHERE run_id = ?",
-            (run_id,),
-        )
-        return {
-            Request(run_id, int(ticket), role, int(attempt), int(number)): RequestNote(
-                amount(cost) + amount(bound) * counts_lost, status == CallStatus.STARTED, gateway
-            )
-            for ticket, role, attempt, number, cost, bound, status, gateway in found
-        }
+    def requests(self, run_id: str, *, counts_lost: bool = True) -> Requests:
+        """All requests of a run, with what they have cost; with their bounds if these count."""
+        found = self._db.rows("SELECT cost, bound FROM costada_call WHERE run_id = ?", (run_id,))
+        dollars = (amount(cost) + amount(bound) * counts_lost for cost, bound in found)
+        return Requests(run_id, len(found), sum(dollars, Decimal(0)))
 
     def settle_call(self, run_id: str, call: CallRow, number: int | None = None) -> None:
         """Replace a request of a logical call: by default the last one to the same model."""
@@ -474,9 +461,3 @@ class CallLog:
                 usage=Usage(**{name: known.pop(name) for name in TOKENS}),
                 **known,
             )
-
-
-@exactly
-def _note(call: CallRow) -> RequestNote:
-    """What a file beside the run says of a request."""
-    return RequestNote(call.cost + call.bound, call.status is CallStatus.STARTED, call.gateway)

@@ -1,95 +1,77 @@
-"""What each request of a run can have cost, noted in a file beside its other files.
+"""What the requests of a stored run have cost, noted in a file beside its other files.
 
-An older copy of a run file, a database that was restored, or a standby that has taken over may lack
-requests that were sent and billed. The file on the machine that sent them has them.
+A database that was restored, or a standby that has taken over, may lack requests that were sent and
+billed. The file on the machine that sent them says how many there were and what they can have cost.
 """
 
 import json
-from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
-from costada.store.files import append_text, read_text, replace_text
-from costada.store.rows import amount, parse_json
+from costada.store.files import read_text, replace_text
+from costada.store.rows import amount, record
+from costada.values.usage import exactly
 
-MAX_NOTES = 2**30
-"""Bytes of the file: some 200 for each request."""
+Request = tuple[str, int, str, int, int]
+"""Run, ticket, role and attempt of a call, and the number of a request of it."""
 
 
-class Request(NamedTuple):
-    """A request of a call: run, ticket, role and attempt of the call, and its number within it."""
+class Requests(NamedTuple):
+    """The requests of a run, and the most dollars that they can have cost together."""
 
     run_id: str
-    ticket: int
-    role: str
-    attempt: int
     number: int
-
-
-class RequestNote(NamedTuple):
-    """What is known of a request.
-
-    Attributes:
-        dollars: The most that it can have cost.
-        is_open: Whether it was sent and has not ended.
-        gateway: The journal of the gateway that it went through, empty without one.
-    """
-
     dollars: Decimal
-    is_open: bool
-    gateway: str
 
 
 class RequestMarker:
     """Keeps the file up to date while a process works on the run; threads may share it."""
 
-    def __init__(self, path: Path, known: Mapping[Request, RequestNote]) -> None:
-        """Begin with the requests that the run has."""
+    def __init__(self, path: Path, known: Requests) -> None:
+        """Begin with the requests that the database has."""
         self._path = path
-        if known:
-            replace_text(path, "".join(_line(*each) for each in known.items()))
+        self._known = known
+        self._lock = Lock()
+        if known.number:
+            self._add(0, Decimal(0))
+        self._begun: dict[Request, Decimal] = {}
 
-    def note(self, request: Request, note: RequestNote, replaced: int | None = None) -> None:
-        """Note a request before it is sent, and when it has ended.
+    def begin(self, request: Request, bound: Decimal) -> None:
+        """Note a request before it is sent; raises `OSError` if the file cannot be written."""
+        with self._lock:
+            if request[0] != self._known.run_id:
+                self._known = Requests(request[0], 0, Decimal(0))
+            self._begun[request] = bound
+            self._add(1, bound)
 
-        Args:
-            request: Which.
-            note: What is known of it now.
-            replaced: Number of an earlier request of the call in whose place it comes.
+    def end(self, request: Request, dollars: Decimal) -> None:
+        """Note what a request can have cost at most, now that it has ended."""
+        with self._lock:
+            if request in self._begun:
+                self._add(0, dollars - self._begun.pop(request))
 
-        Raises:
-            OSError: The file cannot be written.
-        """
-        gone = "" if replaced is None else _line(request._replace(number=replaced), None)
-        # One write, so that several threads and a kill leave whole lines.
-        append_text(self._path, gone + _line(request, note))
-
-
-def _line(request: Request, note: RequestNote | None) -> str:
-    facts = note and (f"{note.dollars:f}", note.is_open, note.gateway)
-    return f"{json.dumps([*request, facts])}\n"
+    @exactly
+    def _add(self, number: int, dollars: Decimal) -> None:
+        run_id, before, spent = self._known
+        self._known = Requests(run_id, before + number, spent + dollars)
+        facts = self._known._asdict() | {"dollars": f"{self._known.dollars:f}"}
+        replace_text(self._path, json.dumps(facts))
 
 
-def noted_requests(path: Path) -> dict[Request, RequestNote]:
-    """The requests of the run that last sent one from this machine; none without a file.
+def noted_requests(path: Path) -> Requests | None:
+    """The requests that were sent from this machine, `None` without a file or in an empty one.
 
     Raises:
         ValueError: The file is damaged.
     """
-    found: dict[Request, RequestNote] = {}
     try:
-        whole_lines, _, _ = read_text(path, MAX_NOTES).rpartition("\n")  # power may have cut it
-        for line in whole_lines.splitlines():
-            run_id, ticket, role, attempt, number, facts = parse_json(line)
-            request = Request(str(run_id), int(ticket), str(role), int(attempt), int(number))
-            found.pop(request, None)
-            if facts:
-                dollars, is_open, gateway = facts
-                found[request] = RequestNote(amount(dollars), bool(is_open), str(gateway))
+        if not (text := read_text(path)):  # after a power failure
+            return None
+        facts = record(text)
+        return Requests(str(facts["run_id"]), int(facts["number"]), amount(facts["dollars"]))
     except FileNotFoundError:
-        return {}
-    except (ValueError, TypeError) as error:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path}: is damaged ({error}); remove it to resume without it") from error
-    last = next(reversed(found), None)
-    return {each: note for each, note in found.items() if last and each.run_id == last.run_id}

@@ -68,7 +68,7 @@ def test_a_run_in_postgres_does_what_one_in_a_folder_does(begin, invoke, finishe
     assert f"kept in         {url}#hex" in result.output
     assert rows(invoke, f"{url}#hex") == rows(invoke, finished)
     names = {file.name for file in (tmp_path / "hex").iterdir()}
-    files = {"steps.jsonl", "best_program.py", "report.html", "stored-run.json", "requests.jsonl"}
+    files = {"steps.jsonl", "best_program.py", "report.html", "stored-run.json", "requests.json"}
     assert names == files
     for name in ("steps.jsonl", "best_program.py"):
         assert (tmp_path / "hex" / name).read_bytes() == (finished / name).read_bytes()

@@ -1,4 +1,4 @@
-"""The file that notes the requests of a run, and what waits for no database."""
+"""The file that counts the requests of a stored run, and what waits for no database."""
 
 from decimal import Decimal
 
@@ -7,62 +7,35 @@ from postgres_server import started_server
 
 from costada.store.outage import NO_PATIENCE, DatabaseUnavailable, waiting_for_database
 from costada.store.purse import Purse
-from costada.store.request_marker import Request, RequestMarker, RequestNote, noted_requests
+from costada.store.request_marker import RequestMarker, Requests, noted_requests
 
-FIRST, SECOND = Request("run", 1, "generation", 1, 1), Request("run", 2, "generation", 1, 1)
-
-
-def sent(dollars):
-    return RequestNote(Decimal(dollars), True, "")
+FIRST, SECOND = ("run", 1, "generation", 1, 1), ("run", 2, "generation", 1, 1)
 
 
-def ended(dollars):
-    return RequestNote(Decimal(dollars), False, "journal")
+def test_a_request_counts_at_its_bound_until_it_has_ended(tmp_path):
+    path = tmp_path / "requests.json"
+    marker = RequestMarker(path, Requests("", 0, Decimal(0)))
+    assert noted_requests(path) is None
+    marker.begin(FIRST, Decimal("0.5"))
+    marker.begin(SECOND, Decimal("0.25"))
+    assert noted_requests(path) == Requests("run", 2, Decimal("0.75"))
+    marker.end(FIRST, Decimal("0.125"))
+    assert noted_requests(path) == Requests("run", 2, Decimal("0.375"))
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "requests.jsonl"
+def test_a_resumed_run_begins_with_what_its_database_has(tmp_path):
+    path = tmp_path / "requests.json"
+    RequestMarker(path, Requests("run", 12, Decimal(3)))
+    RequestMarker(path, Requests("run", 7, Decimal(2)))  # what was lost has been accepted
+    assert noted_requests(path) == Requests("run", 7, Decimal(2))
 
 
-def test_a_request_counts_at_its_bound_until_it_has_ended(path):
-    marker = RequestMarker(path, {})
-    assert noted_requests(path) == {}
-    marker.note(FIRST, sent("0.5"))
-    marker.note(SECOND, sent("0.25"))
-    assert noted_requests(path) == {FIRST: sent("0.5"), SECOND: sent("0.25")}
-    marker.note(FIRST, ended("0.125"))
-    assert noted_requests(path) == {FIRST: ended("0.125"), SECOND: sent("0.25")}
-
-
-def test_a_request_takes_the_place_of_the_one_that_it_repeats(path):
-    marker, repeated = RequestMarker(path, {}), FIRST._replace(number=3)
-    marker.note(FIRST, sent("0.5"))
-    marker.note(repeated, sent("0.5"), replaced=1)
-    assert noted_requests(path) == {repeated: sent("0.5")}
-
-
-def test_a_resumed_run_begins_with_what_it_has(path):
-    RequestMarker(path, {FIRST: ended(3), SECOND: sent(1)})
-    RequestMarker(path, {FIRST: ended(2)})  # what was lost has been accepted
-    assert noted_requests(path) == {FIRST: ended(2)}
-
-
-def test_only_the_requests_of_the_last_run_are_known(path):
-    marker, other = RequestMarker(path, {FIRST: ended(3)}), FIRST._replace(run_id="other")
-    marker.note(other, sent(1))
-    assert noted_requests(path) == {other: sent(1)}
-
-
-def test_a_cut_line_notes_nothing_and_a_damaged_one_is_named(path):
+def test_an_empty_file_notes_nothing_and_a_damaged_one_is_named(tmp_path):
+    path = tmp_path / "requests.json"
     path.touch()
-    assert noted_requests(path) == {}
-    RequestMarker(path, {FIRST: ended(3)})
-    whole = path.read_text()
-    path.write_text(whole + '["run", 2, "gen')
-    assert noted_requests(path) == {FIRST: ended(3)}
-    path.write_text('["run", 2, "gen\n' + whole)
-    with pytest.raises(ValueError, match=r"requests.jsonl: is damaged .*; remove it"):
+    assert noted_requests(path) is None
+    path.write_text('{"run_id": "run"}')
+    with pytest.raises(ValueError, match=r"requests.json: is damaged .*; remove it"):
         noted_requests(path)
 
 
