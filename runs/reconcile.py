@@ -21,6 +21,7 @@ from costada.reports.run_index import runs_below
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.reconciliation import BILL, Billed, Reconciliation, SentCall, reconcile
+from costada.runs.resume import LOST_STEPS
 from costada.runs.runner import saved_state
 from costada.runs.shared_purse import PurseAddress
 from costada.runs.stored_run import StoredRun, named_runs, run_at
@@ -126,8 +127,13 @@ def _known(folder: RunFolder) -> KnownRun:
         return KnownRun(folder, config, "", ())
     with RunStore.at(folder.database, is_read_only=True) as store:
         run_id = store.last_run()
-        calls = store.call_log.numbered(run_id)
-        sent = [SentCall(key, number, row) for key, number, row in calls if row.model]
+        calls = [*store.call_log.numbered(run_id)]
+        lost_at = max((row.ended_at for key, _, row in calls if key.role == LOST_STEPS), default=0)
+        sent = [
+            SentCall(key, number, row, is_before_loss=row.ended_at - row.seconds <= lost_at)
+            for key, number, row in calls
+            if row.model
+        ]
     return KnownRun(folder, config, run_id, sent)
 
 

@@ -23,6 +23,9 @@ BILL = "bill"
 CLOCKS_DIFFER = 120.0
 """Seconds by which the clocks of provider and run may differ."""
 
+BEFORE_LOSS = "it was sent before requests that the run has lost, for which its bound may stand"
+"""Why a request stays in doubt in a run that counts lost requests."""
+
 LONGEST_REQUEST = 3600.0
 """Seconds after it was sent in which a request without an end may have been billed."""
 
@@ -35,11 +38,15 @@ Names = Mapping[str, Collection[str]]
 
 @dataclass(frozen=True, slots=True)
 class SentCall:
-    """A request that a ledger has: which one, and its row without prompt and answer."""
+    """A request that a ledger has: which one, and its row without prompt and answer.
+
+    `is_before_loss` if its run has counted lost requests after it was sent.
+    """
 
     key: CallKey
     number: int
     row: CallRow
+    is_before_loss: bool = False
 
     @property
     def is_in_doubt(self) -> bool:
@@ -109,7 +116,13 @@ def reconcile(bill: Bill, sent: Sequence[SentCall], since: float, until: float) 
         for group in copies.values()
     ]
     join = _by_request if bill.names_requests else _by_model
-    found = join(bill.lines, chosen, since, until)
+    kept = {
+        each: BEFORE_LOSS
+        for each in chosen
+        if any(copy.is_in_doubt and copy.is_before_loss for copy in copies[each.origin])
+    }
+    found = join(bill.lines, [each for each in chosen if each not in kept], since, until)
+    found = replace(found, in_doubt={**found.in_doubt, **kept})
     return _with_copies(found, zip(chosen, copies.values(), strict=True))
 
 

@@ -7,13 +7,15 @@ beside a stored run shows more than its database, which was restored or lagged b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from time import time
+from typing import NamedTuple
 
 from costada.reports.formats import budget_text
+from costada.reports.trace import ticket_of
 from costada.runs.config import EXECUTION, STORED, RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.gateways import uses_gateway
@@ -24,6 +26,7 @@ from costada.store.request_marker import noted_requests
 from costada.store.rows import CallRow, CallStatus, amount, parse_json
 from costada.store.run_store import RunStore
 from costada.values.numbering import Iteration, TicketNumber, next_iteration
+from costada.values.usage import exactly
 
 RAISED = ("budget", "max_iterations")
 """Settings that may be raised in a run that has started."""
@@ -89,6 +92,15 @@ def save_extension(folder: RunFolder, wanted: RunConfig) -> None:
     folder.check_same(wanted.model_copy(update={name: getattr(saved, name) for name in CHANGEABLE}))
     if changed != saved:
         folder.save(changed)
+
+
+class TracedStep(NamedTuple):
+    """What a row of the trace says of the dollars of a step."""
+
+    iteration: Iteration
+    ticket: TicketNumber
+    step_cost: Decimal
+    spent: Decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,26 +173,39 @@ def lost_steps(folder: RunFolder, store: RunStore, *, counts_lost: bool) -> Lost
     """
     if isinstance(folder, StoredRun):
         return _lost_requests(folder, store, counts_lost=counts_lost)
-    run_ids = store.run_ids()
-    row = _last_row(folder.steps)
-    if not run_ids or row is None:
+    run_id = store.last_run()
+    kept = store.last_step(run_id)
+    rows = _lost_rows(folder.steps, kept) if run_id else []
+    if not rows:
         return None
-    iteration, spent_by_trace = row
-    kept = store.last_step(run_ids[-1])
-    if iteration <= kept:
-        return None
-    known = store.ledger.spent(run_ids[-1], kept)
-    # Calls of steps that had not landed are in the file, so they are not lost.
-    known += store.ledger.unsettled_cost(run_ids[-1], kept, counts_lost=counts_lost)
-    missing = spent_by_trace - known
+    spent = store.ledger.spent(run_id, kept)
+    missing = rows[-1].spent - spent - _kept_cost(rows, store, kept, counts_lost)
     dollars = missing if missing >= MIN_DOLLARS else Decimal(0)
+    spent += store.ledger.unsettled_cost(run_id, kept, counts_lost=counts_lost)
     first = next_iteration(kept)
     words = (
-        f"run.sqlite has lost iterations {first} to {iteration}, which {TRACE} still has, and"
-        f" ${dollars:.6f} that their calls cost"
+        f"run.sqlite has lost iterations {first} to {rows[-1].iteration}, which {TRACE} still"
+        f" has, and ${dollars:.6f} that their calls cost"
     )
     cause = "as after a power failure, or when an older copy replaced it"
-    return LostSteps(words, cause, TRACE, first, dollars, known, is_paid_again=dollars > 0)
+    return LostSteps(words, cause, TRACE, first, dollars, spent, is_paid_again=dollars > 0)
+
+
+@exactly
+def _kept_cost(
+    rows: Sequence[TracedStep], store: RunStore, kept: Iteration, counts_lost: bool
+) -> Decimal:
+    """What the run file still has of the dollars of steps that it has lost."""
+    run_id, total = store.last_run(), Decimal(0)
+    traced = {row.ticket: row.step_cost for row in rows}
+    for ticket in store.ledger.unsettled_tickets(run_id, kept):
+        sums = store.call_log.sums.of(run_id, ticket)
+        cost = sum((each.cost for each in sums.values()), Decimal(0))
+        bound = sum((each.bound * counts_lost for each in sums.values()), Decimal(0))
+        own = cost - sums[LOST_STEPS].cost if LOST_STEPS in sums else cost
+        # A bound stands for no more than its own step cost, or one would hide many steps.
+        total += cost + min(bound, max(traced.get(ticket, Decimal(0)) - own, Decimal(0)))
+    return total
 
 
 def _lost_requests(folder: StoredRun, store: RunStore, *, counts_lost: bool) -> LostSteps | None:
@@ -231,16 +256,24 @@ def repeats_steps(parallel: int, order: str) -> bool:
     return parallel == 1 or order == "launch"
 
 
-def _last_row(steps: Path) -> tuple[Iteration, Decimal] | None:
-    """Number and dollars of the last complete row of a trace; power may have cut the file."""
+def _lost_rows(steps: Path, kept: Iteration) -> list[TracedStep]:
+    """The last rows of a trace, after an iteration; power may have cut the file."""
     try:
         end = read_end(steps, END_BYTES)
     except FileNotFoundError:
-        return None
-    for line in reversed(end.splitlines()):
+        return []
+    rows = []
+    for line in end.splitlines():
         try:
             row = parse_json(line)
-            return Iteration(int(row["iteration"])), amount(str(float(row["spent"])))
-        except (ValueError, KeyError, TypeError, OverflowError):
+            traced = TracedStep(
+                iteration=Iteration(int(row["iteration"])),
+                ticket=ticket_of(row),
+                step_cost=amount(str(float(row.get("step_cost", 0)))),
+                spent=amount(str(float(row["spent"]))),
+            )
+        except (AttributeError, ValueError, KeyError, TypeError, OverflowError):
             continue
-    return None
+        if traced.iteration > kept:
+            rows.append(traced)
+    return rows

@@ -331,7 +331,7 @@ def _charge_lost_steps(
     if not accepts_loss:
         lost.check(folder, plan.budget, is_accepted=False)
     if not lost.is_paid_again:
-        return f"{lost.words}; the answers are stored, and the iterations are repeated from them"
+        return f"{lost.words}; all that they cost counts already, and they are repeated"
     lost.charge(store)
     if plan.purse:
         run_id = store.run_ids()[-1]

@@ -257,6 +257,12 @@ class Ledger:
     @exactly
     def unsettled_cost(self, run_id: str, iteration: Iteration, *, counts_lost: bool) -> Decimal:
         """The dollars of all calls whose step had not landed by an iteration."""
+        tickets = self.unsettled_tickets(run_id, iteration)
+        costs = (self.step_cost(run_id, each, counts_lost=counts_lost) for each in tickets)
+        return sum(costs, Decimal(0))
+
+    def unsettled_tickets(self, run_id: str, iteration: Iteration) -> list[TicketNumber]:
+        """The tickets with calls whose step had not landed by an iteration."""
         found = self._db.rows(
             # In Postgres `json_extract` is a function of ours that gives text, hence the cast.
             "SELECT DISTINCT ticket FROM costada_call WHERE run_id = ?1 AND ticket != ?3"
@@ -265,8 +271,7 @@ class Ledger:
             " WHERE run_id = ?1 AND iteration <= ?2)",
             (run_id, iteration, START_TICKET),
         )
-        costs = (self.step_cost(run_id, each, counts_lost=counts_lost) for (each,) in found)
-        return sum(costs, Decimal(0))
+        return [ticket for (ticket,) in found]
 
     def first_open(self, run_id: str) -> TicketNumber:
         """The first ticket that has not landed, perhaps one that has not been launched."""
