@@ -140,6 +140,7 @@ class RunServer:
         self._lock, self._ending, self._has_changed = Lock(), Event(), Event()
         self._planning: defaultdict[str, Lock] = defaultdict(Lock)
         self._lease: Lease | None = None
+        self._has_offered = False
         self._is_abandoned = False  # the process ends before its runs
         self._refusal: AccountRefused | ModelRefused | None = None
         for name, team in teams.items():
@@ -212,8 +213,10 @@ class RunServer:
         """Hold the lease, interrupt cancelled jobs, and take new ones; may be repeated."""
         with waiting_for_database(NO_PATIENCE):
             if self._lease is None or self._lease.lost:
-                self._lease = self._store.hold(self.name)
+                self._lease, self._has_offered = self._store.hold(self.name), False
+            if not self._has_offered:
                 self._queue.offer(self.name, [*self._problems])
+                self._has_offered = True
             self._change_jobs()
 
     def _change_jobs(self) -> None:

@@ -33,7 +33,7 @@ from costada.runs.config import CHOSEN_BY_JOBS
 from costada.runs.folder import DEFAULT_PARENT
 from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.runs.user_input import split_list
-from costada.store.address import check_database
+from costada.store.address import check_database, is_database
 
 if TYPE_CHECKING:
     from costada.agents.run_server import RunServer
@@ -228,7 +228,7 @@ def enqueue(
 
         if problem is None:  # the address is in the environment
             database, problem = os.environ.get(STORE, ""), database
-            if not database:
+            if not database or is_database(problem):
                 raise ValueError(
                     f"PROBLEM: is missing, expected DSN and PROBLEM, or {STORE} and PROBLEM"
                 )

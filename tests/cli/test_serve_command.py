@@ -230,6 +230,9 @@ def test_the_address_of_the_queue_may_be_in_the_environment(database, server, in
     refused = invoke("enqueue", "circle_packing", *options)
     assert (refused.exit_code, "PROBLEM: is missing" in refused.stderr) == (2, True)
     monkeypatch.setenv("COSTADA_STORE", database)
+    for words in ((), (database,)):
+        refused = invoke("enqueue", *words, *options)
+        assert (refused.exit_code, "PROBLEM: is missing" in refused.stderr) == (2, True)
     added = invoke("enqueue", "circle_packing", *options)
     assert added.stdout == f"{database}#circle_packing-1\n"
     assert "circle_packing-1" in invoke("queue").stdout
