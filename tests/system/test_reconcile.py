@@ -1,22 +1,17 @@
 """Killed runs whose requests in doubt are settled by a bill: the ledger is what was billed."""
 
-import csv
 import os
-import time
-from collections import defaultdict
-from dataclasses import dataclass, field
 from decimal import Decimal
 from math import inf
 
 import pytest
+from billed_runs import COLUMNS, TimedProvider, export, reconcile
 from billing_server import BillingServer
-from crash_runs import Provider, cost_of, record_of, run_to_end, tokens_of
-from typer.testing import CliRunner
+from crash_runs import record_of, run_to_end
 from waiting import within
 from warm import PROCESSES
 
 from costada import load_run
-from costada.cli.main import app
 from costada.reports.page.feed import Feed
 from costada.reports.picture import report_of
 from costada.reports.run_index import RunIndex
@@ -27,18 +22,6 @@ from costada.store.run_store import RunStore
 pytestmark = pytest.mark.process
 
 KILLED = 8
-COLUMNS = "generation_id,created_at,cost_total,tokens_prompt,tokens_completion,model_permaslug"
-
-
-@dataclass
-class TimedProvider(Provider):
-    """Remembers when it billed each prompt as well."""
-
-    times: list[tuple[str, float]] = field(default_factory=list)
-
-    def answer(self, body):
-        self.times.append((body["messages"][-1]["content"], time.time()))
-        return super().answer(body)
 
 
 @pytest.fixture
@@ -62,31 +45,6 @@ def run_killed(folder, server, provider, options, run=run_to_end):
     process.join()
     provider.last_answered = inf
     run(folder, server.url, options)
-
-
-def export(file, record, provider, *, bills_lost):
-    """Write what a provider billed, if wanted also for requests that never got their answer.
-
-    The file is as old as if it had been written two hours later. Returns the dollars.
-    """
-    ids = defaultdict(list)
-    for each in record.done:
-        ids[each.prompt].append(each.provider_id)
-    rows = []
-    for number, (prompt, at) in enumerate(provider.times):
-        if ids[prompt] or bills_lost:
-            name = ids[prompt].pop() if ids[prompt] else f"unheard-{number}"
-            rows.append([name, f"{at:.0f}", cost_of(prompt), *tokens_of(prompt), "stand-in"])
-    with file.open("w", newline="") as opened:
-        csv.writer(opened).writerows([COLUMNS.split(","), *rows])
-    os.utime(file, (time.time() + 7200,) * 2)
-    return sum((row[2] for row in rows), Decimal(0))
-
-
-def reconcile(*arguments):
-    now = time.time()
-    span = "--since", f"{now - 3600:.0f}", "--until", f"{now + 7200:.0f}"
-    return CliRunner().invoke(app, ["reconcile", *map(str, arguments), *span])
 
 
 @pytest.mark.parametrize("bills_lost", [False, True])

@@ -1,21 +1,16 @@
 """A run folder whose file was replaced by an older copy: what its trace shows is not forgotten."""
 
-import csv
-import os
-import time
-from collections import defaultdict
 from decimal import Decimal
 from math import inf
 
 import pytest
+from billed_runs import TimedProvider, export, reconcile
 from billing_server import BillingServer
-from crash_runs import PRICE_IN, PRICE_OUT, SEED, Provider, cost_of, record_of, tokens_of
+from crash_runs import PRICE_IN, PRICE_OUT, SEED, cost_of, record_of
 from fakes import toy_problem
-from typer.testing import CliRunner
 from waiting import within
 from warm import PROCESSES
 
-from costada.cli.main import app
 from costada.models.chat_models import chat_model
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
@@ -28,20 +23,6 @@ pytestmark = pytest.mark.process
 COPIED, KILLED, ITERATIONS = 4, 24, 28
 LIMIT = 60_000
 """Tokens of an answer at most: the bound of one request is more than what twenty cost."""
-
-COLUMNS = "generation_id,created_at,cost_total,tokens_prompt,tokens_completion,model_permaslug"
-
-
-class TimedProvider(Provider):
-    """Remembers when it billed each prompt as well."""
-
-    def __init__(self):
-        super().__init__()
-        self.times = []
-
-    def answer(self, body):
-        self.times.append((body["messages"][-1]["content"], time.time()))
-        return super().answer(body)
 
 
 @pytest.fixture
@@ -101,22 +82,6 @@ def restored(provider, url, tmp_path, request):
     return folder, request.param
 
 
-def bill_of(provider, record, file):
-    """Write all that was billed, as an export of two hours later; returns the dollars."""
-    ids = defaultdict(list)
-    for each in record.done:
-        ids[each.prompt].append(each.provider_id)
-    rows = []
-    for number, (prompt, at) in enumerate(provider.times):
-        name = ids[prompt].pop() if ids[prompt] else f"unheard-{number}"
-        tokens = tokens_of(prompt, LIMIT)
-        rows.append([name, f"{at:.0f}", cost_of(prompt, LIMIT), *tokens, "stand-in"])
-    with file.open("w", newline="") as opened:
-        csv.writer(opened).writerows([COLUMNS.split(","), *rows])
-    os.utime(file, (time.time() + 7200,) * 2)
-    return sum((row[2] for row in rows), Decimal(0))
-
-
 @pytest.mark.parametrize(
     "restored",
     [{"parallel": parallel, "gateway": False} for parallel in (1, 4)],
@@ -146,11 +111,9 @@ def test_no_bill_is_forgotten_when_an_older_file_is_restored(restored, provider,
     in_flight = options["parallel"] * Decimal(LIMIT) * PRICE_OUT / 1_000_000
     assert 0 < lost.cost < bill
 
-    file, now = tmp_path / "bill.csv", time.time()
-    billed = bill_of(provider, record, file)
-    span = "--since", f"{now - 3600:.0f}", "--until", f"{now + 7200:.0f}"
-    words = ["reconcile", str(folder.path), "--bill", str(file), *span]
-    done = CliRunner().invoke(app, words)
+    file = tmp_path / "bill.csv"
+    billed = export(file, record, provider, bills_lost=True, limit=LIMIT)
+    done = reconcile(folder.path, "--bill", file)
     assert "lost, for which its bound may stand" in done.output
     settled = record_of(folder.path)
     assert settled.spent == settled.bill_at_most >= billed - unseen
