@@ -263,7 +263,7 @@ def _lost_rows(steps: Path, kept: Iteration) -> list[TracedStep]:
     except FileNotFoundError:
         return []
     rows = []
-    for line in end.splitlines():
+    for line in reversed(end.splitlines()):
         try:
             row = parse_json(line)
             traced = TracedStep(
@@ -274,6 +274,7 @@ def _lost_rows(steps: Path, kept: Iteration) -> list[TracedStep]:
             )
         except (AttributeError, ValueError, KeyError, TypeError, OverflowError):
             continue
-        if traced.iteration > kept:
-            rows.append(traced)
-    return rows
+        if traced.iteration <= kept:
+            break
+        rows.append(traced)
+    return rows[::-1]
