@@ -188,8 +188,8 @@ def confining(
 def limiting(*, may_start_processes: bool) -> bytes:
     """Compile a filter for layers without confinement.
 
-    It refuses to hide what is held, and to start processes where they may not be started: clients
-    of models start `uname`, and go on without it.
+    It refuses to hide what is held, and to start processes where none is allowed. Clients of
+    models try to start `uname`, but do not need it.
     """
     rules = pyseccomp.SyscallFilter(ALLOW)
     rules.set_attr(pyseccomp.Attr.CTL_OPTIMIZE, BINARY_TREE)

@@ -188,7 +188,7 @@ def test_no_descriptor_stays_open(layer):
     before = len(os.listdir("/proc/self/fd"))
     for source in sources * 2:
         run(source, layer, AMPLE)
-    # Fewer where those of an earlier test were closed meanwhile.
+    # It may be fewer, as descriptors of an earlier test may be closed in between.
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
